@@ -156,3 +156,11 @@ def test_a_line_turns_graphs_off_and_says_what_multiplies_in_8_bits() -> None:
     narrow, wide = (import_job(f"{line} {said}").runtime for said in ("", "mixed_precision.fp8_dot_product_attention=False"))
     assert narrow is not None and narrow.fp8_attention and narrow.fp8_output_layer and narrow.moe_fused_mlp
     assert wide is not None and not wide.fp8_attention and wide.fp8_output_layer
+
+
+def test_what_a_builder_sets_and_a_recipe_does_not_say() -> None:
+    line = "python run_script.py -mr nemotron_3_super -g b300 -ng 64 -c "
+    mxfp8, nvfp4 = (import_job(line + precision).runtime for precision in ("fp8_mx", "nvfp4"))
+    assert mxfp8 is not None and nvfp4 is not None
+    assert mxfp8.moe_grouped_gemm == "each" and mxfp8.moe_permute_fusion and mxfp8.bf16_layers == (0, 0)
+    assert nvfp4.bf16_layers == (0, 14)  # nemotron_3_super_bf16_with_nvfp4_mixed

@@ -12,6 +12,7 @@ from windtunnel.base.errors import PlanError
 from windtunnel.predict import predict
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.price.host import host_seconds
+from windtunnel.predict.program.passes import host_of_blocks
 from windtunnel.spec import Host
 from windtunnel.spec.job import Job
 from windtunnel.workload import Workload, build
@@ -91,6 +92,28 @@ def test_a_graph_of_router_and_counts_ends_where_the_host_waits() -> None:
     assert not graphed & {"token counts to host", "dispatch", "expert up", "combine"}
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_shared_experts_are_in_the_router_s_graph_unless_they_run_beside_the_dispatch(beside: bool) -> None:
+    fields = {**MIXED, "shared_ffn": 64, "moe_latent": 32, "moe_host_wait": True, "moe_shared_overlap": beside}
+    workload = build(make_job(**fields, graph_scope=("moe_router", "moe_preprocess")))
+    graphed = {workload.ops.names[r] for r in workload.blocks[1].forward if workload.ops.graphed[r]}
+    assert ("shared expert up" in graphed) != beside and "latent down" in graphed
+    waits = rows(workload, "token counts to host")[0]  # after what the router's graph holds
+    assert (rows(workload, "shared expert down")[0] < waits) != beside and rows(workload, "latent down")[0] < waits
+
+
+def test_modules_of_graphs_take_none_of_a_layer_s_seconds() -> None:
+    def hosts(direction: Pass, **fields: Any) -> list[float]:
+        return host_of_blocks(build(make_job(**MIXED, host=Host(launch=5e-6, layer=2e-3), **fields)), direction)
+
+    layer = 1
+    assert hosts(Pass.FORWARD)[layer] == hosts(Pass.BACKWARD)[layer] == pytest.approx(2e-3)
+    assert hosts(Pass.FORWARD, graph_scope=("attn",))[layer] == pytest.approx(1e-3)  # experts alone are eager
+    assert hosts(Pass.FORWARD, graph_scope=("attn", "moe_router"))[layer] == pytest.approx(1e-3)
+    assert hosts(Pass.FORWARD, graph_scope=("attn", "moe"))[layer] == 0.0
+    assert hosts(Pass.WEIGHT_GRADIENT, graph_scope=("attn",))[layer] == 0.0
+
+
 def test_modules_cost_host_time_beside_their_launches() -> None:
     base = np.array(layer_host(make_job(**MIXED)))
     linear = np.array(layer_host(make_job(**MIXED, host=Host(launch=5e-6, linear=100e-6)))) - base
@@ -99,9 +122,12 @@ def test_modules_cost_host_time_beside_their_launches() -> None:
     assert expert == pytest.approx([2 * 2 * 30e-6] * 2)  # two layers of two local experts
     mixture = np.array(layer_host(make_job(**MIXED, host=Host(launch=5e-6, mixture=1e-3)))) - base
     assert mixture == pytest.approx([1e-3] * 2)
+    graphed = {**MIXED, "graph_scope": ("moe_router", "moe_preprocess")}
+    router = np.array(layer_host(make_job(**graphed, host=Host(launch=5e-6, mixture=1e-3))))
+    assert router - layer_host(make_job(**graphed, host=Host(launch=5e-6))) == pytest.approx([5e-4] * 2)  # dispatch and experts
     apart = {**MIXED, "moe_grouped_gemm": "modules"}
-    host = Host(launch=5e-6, mixture=1e-3, mixture_of_modules=4e-4)
-    assert np.array(layer_host(make_job(**apart, host=host))) - base == pytest.approx([4e-4] * 2)
+    host = Host(launch=5e-6, mixture=1e-3, mixture_of_modules=4e-4, expert=30e-6, expert_of_modules=70e-6)
+    assert np.array(layer_host(make_job(**apart, host=host))) - base == pytest.approx([4e-4 + 2 * 2 * 70e-6] * 2)
 
 
 @pytest.mark.parametrize(("stages", "chunks", "micro_batches"), [(1, 1, 4), (2, 2, 4), (4, 3, 8), (4, 2, 4)])

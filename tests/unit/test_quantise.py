@@ -233,6 +233,12 @@ def test_experts_are_quantised_one_by_one() -> None:
     each = rows(low(switches={"fp8_recipe": "current", "moe_grouped_gemm": "each"}, **fields), "expert up ")["expert up quantise"]
     assert each == (one[0], 4 * one[1])
     assert not [name for name in rows(low(**fields), "router") if "quantise" in name], "the router's product is in fp32"
+    for precision, launches in (("mxfp8", 4), ("nvfp4", 1)):  # NVFP4's split_quantize has kernels for all of them
+        found = rows(
+            low(B200, precision, {"moe_grouped_gemm": "each"} | ({"fused_hadamard": True} if launches == 1 else {}), **fields),
+            "expert up ",
+        )
+        assert found["expert up quantise"][1] == launches
 
 
 @pytest.mark.parametrize(

@@ -73,5 +73,5 @@ def test_token_drop_is_padded_to_the_mean() -> None:
 def test_hybrids_have_graphs_of_their_mixers() -> None:
     columns = {"precision": "mxfp8", "ep": 8, "pp": 1}
     assert recipe((26, 4), "gb200-nvl72", "nemotron-3-nano-30b-a3b", **columns)["graph_scope"][:2] == ["attn", "mamba"]
-    assert recipe((26, 4), "gb200-nvl72", "nemotron-3-super-120b-a12b", **columns)["graph_scope"] == ["attn", "mamba"]
+    assert len(recipe((26, 4), "gb200-nvl72", "nemotron-3-super-120b-a12b", **columns)["graph_scope"]) == 4
     assert recipe((26, 4), "h100-ib", "nemotron-3-nano-30b-a3b", precision="fp8", ep=8, pp=1)["graph_scope"] == ["mamba"]

@@ -80,6 +80,7 @@ class Host(Noun):
     collective: Seconds = Field(0.0, description="extra host time to launch a communication kernel")
     linear: Seconds = Field(0.0, description="extra host time per linear layer and pass")
     expert: Seconds = Field(0.0, description="extra host time per expert of a grouped linear layer and pass")
+    expert_of_modules: Seconds = Field(default=0.0, description="the same where each expert is a module (moe_grouped_gemm)")
     mixture: Seconds = Field(0.0, description="extra host time of an MoE layer's router, dispatch and combine, per pass")
     mixture_of_modules: Seconds = Field(default=0.0, description="the same where each expert is a module (moe_grouped_gemm)")
     graph: Seconds = Field(0.0, description="host time to launch one CUDA graph of runtime.graph_scope")

@@ -26,7 +26,8 @@ class Unit:
     (outputs x inputs) that tensor parallelism divides. `replicated`: parameters that every rank of a tensor-parallel group has and
     uses for its own tokens alone, so that their gradients are summed over the group. `frozen`: parameters that are not trained, in
     place of `parameters`, `frozen_quantised` in place of `quantised`. Packed weights (`blocks.packed`) count in `frozen` as so many
-    of the weights' width; `resident` are bytes of them that every rank has, however the rest is sharded.
+    of the weights' width; `resident` are bytes of them that every rank has, however the rest is sharded. `graph`: the entry of
+    `runtime.graph_scope` that contains the unit, if neither its module nor its role says it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Unit:
     frozen: float = 0.0
     frozen_quantised: float = 0.0
     resident: float = 0.0
+    graph: str = ""
 
     def mark(self) -> None:
         """Sets the unit's role on its rows that have none."""

@@ -9,7 +9,8 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.base.dataclasses import dataclass
 from windtunnel.engine.turns import OperatorSequence, interleave
 from windtunnel.spec.job import Job
-from windtunnel.workload import Kind, Stream
+from windtunnel.workload import Kind, Stream, Workload
+from windtunnel.workload.blocks.layer import SCOPES
 from windtunnel.workload.ops import OpTable, Phase
 from windtunnel.workload.schedules import Pass
 
@@ -61,15 +62,29 @@ def half(ops: OpTable, piece: PassRows, weight: bool) -> PassRows:
     return PassRows(piece.rows[rows], np.array(waits, np.int32).reshape(-1, 2), mask[rows], piece.host[rows])
 
 
-def host_of_pass(job: Job, direction: Pass) -> tuple[float, float]:
-    """Seconds of the host before each block of a pass, and before its first one besides. Those of weight gradients are booked with
-    input gradients."""
-    slower = 0.0 if direction is Pass.WEIGHT_GRADIENT else 1.0 / job.cluster.node.host_speed
+def host_of_pass(job: Job, direction: Pass) -> float:
+    """Seconds of the host before a pass. Those of weight gradients are booked with input gradients."""
+    return 0.0 if direction is Pass.WEIGHT_GRADIENT else job.runtime.host.micro_batch / job.cluster.node.host_speed
+
+
+def host_of_blocks(workload: Workload, direction: Pass) -> list[float]:
+    """Seconds of the host before each of the workload's blocks in a pass. A layer's modules share its seconds equally; those that a
+    CUDA graph replays take none."""
+    job, ops = workload.job, workload.ops
+    if direction is Pass.WEIGHT_GRADIENT:
+        return [0.0] * len(workload.blocks)
     host, hooked = job.runtime.host, job.plan.shards_parameters and job.dp * job.plan.cp > 1
-    return (host.layer + (host.sharded if hooked else 0.0)) * slower, host.micro_batch * slower
+    hosts: list[float] = []
+    for block in workload.blocks:
+        rows = slice(block.forward.start, block.forward.stop)
+        module, graphed = ops.module[rows], ops.graphed[rows]
+        replayed = [bool(graphed[module == each].all()) for each in (SCOPES if graphed.any() else ()) if each in module]
+        eager = 1.0 - sum(replayed) / max(len(replayed), 1)
+        hosts.append((host.layer * eager + (host.sharded if hooked else 0.0)) / job.cluster.node.host_speed)
+    return hosts
 
 
-def in_a_row(parts: list[PassRows], block_host: float, pass_host: float) -> PassRows:
+def in_a_row(parts: list[PassRows], block_host: list[float], pass_host: float) -> PassRows:
     """Concatenates sequences; the host spends `block_host` before each and `pass_host` before the first."""
     if not parts:
         return PassRows(np.zeros(0, np.int64), np.zeros((0, 2), np.int32), np.zeros(0, np.bool_), np.zeros(0))

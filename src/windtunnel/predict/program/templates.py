@@ -14,7 +14,7 @@ from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.demands import Demand, StepDemands
-from windtunnel.predict.program.passes import PassRows, half, host_of_pass, in_a_row, interleave_passes
+from windtunnel.predict.program.passes import PassRows, half, host_of_blocks, host_of_pass, in_a_row, interleave_passes
 from windtunnel.predict.program.recorded import RecordedPass
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.identity import Role
@@ -69,6 +69,7 @@ class Templates:
         self.gathers: dict[Blocks, tuple[list[int], list[tuple[Demand, float]]]] = {}  # before the first pass of a virtual stage
         self.call_of = costs.call_of
         self.demands = StepDemands.of(workload)
+        self.hosts = {direction: host_of_blocks(workload, direction) for direction in Pass}
 
     def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
         """A pass through `blocks` in model order; backward runs them in reverse.
@@ -94,10 +95,12 @@ class Templates:
 
     def _pass(self, blocks: Blocks, direction: Pass, opens: bool) -> PassRows:
         parts: list[PassRows] = []
+        hosts: list[float] = []
+        of_block, of_pass = self.hosts[direction], host_of_pass(self.workload.job, direction)
         for index, times in blocks if direction is Pass.FORWARD else reversed(blocks):
             parts += [self._part(index, direction)] * times
-        of_block, of_pass = host_of_pass(self.workload.job, direction)
-        return in_a_row(parts, of_block, of_pass if opens else 0.0)
+            hosts += [of_block[index]] * times
+        return in_a_row(parts, hosts, of_pass if opens else 0.0)
 
     def _part(self, block: int, direction: Pass) -> PassRows:
         """A pass of one block."""

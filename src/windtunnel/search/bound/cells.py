@@ -36,7 +36,7 @@ from windtunnel.predict.price.calibrated import kernel_factors
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.price.costs import Costs, price_together
 from windtunnel.predict.program.demands import crossed_boundaries, gathered_elements
-from windtunnel.predict.program.passes import PassRows, half, host_of_pass
+from windtunnel.predict.program.passes import PassRows, half, host_of_blocks, host_of_pass
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
 from windtunnel.spec.shapes import SHAPES, Places
@@ -99,7 +99,7 @@ class Chains:
     def add(self, workload: Workload, costs: Costs) -> Floats:
         """[measures, passes, blocks] least seconds, which are there after `measure`; 0 for passes that are not measured."""
         runtime, ops = workload.job.runtime, workload.ops
-        block_host = {way: host_of_pass(workload.job, way)[0] for way in self.ways}
+        block_host = {way: host_of_blocks(workload, way) for way in self.ways}
         out = np.zeros((len(Measure), len(Pass), len(workload.blocks)))
         pairs = np.array([(w + (-1, -1))[:2] for w in workload.waits], np.int32).reshape(-1, 2)
         for place, block in enumerate(workload.blocks):
@@ -109,7 +109,7 @@ class Chains:
                 rows, live = part.start + waiting.piece.rows, waiting.piece.live
                 seconds, host = costs.seconds[rows] * live, costs.host[rows] * live
                 if len(rows):
-                    (seconds if runtime.launch_blocking else host)[0] += block_host[way]
+                    (seconds if runtime.launch_blocking else host)[0] += block_host[way][place]
                 waiting.seconds.append(seconds)
                 waiting.host.append(host)
                 waiting.places.append(out[:, way, place])
@@ -332,7 +332,7 @@ class Cell:
     @property
     def pass_host(self) -> tuple[float, ...]:
         """Seconds of the host at the begin of each kind of pass."""
-        return tuple(host_of_pass(self.job, way)[1] for way in Pass)
+        return tuple(host_of_pass(self.job, way) for way in Pass)
 
 
 def kinds_of(job: Job) -> tuple[Cluster, ...]:

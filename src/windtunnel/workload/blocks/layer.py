@@ -114,8 +114,8 @@ def _residual_block(job: Job, main: Step, before: tuple[str, Role], after: str, 
 def graphs_of(unit: Unit) -> tuple[str, ...]:
     """Megatron-Core's graph scopes that may contain a unit; `moe_router` includes the norm before the router."""
     scopes = SCOPES.get(unit.place, ())
-    router = ROUTER_GRAPH.get(unit.role) if unit.place is Module.MOE else None
-    return scopes if router is None else (*scopes, router)
+    router = unit.graph or ROUTER_GRAPH.get(unit.role, "") if unit.place is Module.MOE else ""
+    return (*scopes, router) if router else scopes
 
 
 def norm(tape: Tape, name: str, role: Role = Role.NONE, linear: bool = False) -> None:

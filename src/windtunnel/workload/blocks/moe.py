@@ -74,15 +74,18 @@ def moe(tape: Tape) -> None:
     h = model.expert_hidden
     _router(tape)
     plain = runtime.moe_reorder == "torch"
-    if runtime.moe_host_wait and not runtime.moe_pad_to_capacity and not (plain and plan.ep * plan.etp == 1):
-        _counts(tape)
-    before = runtime.moe_dispatch == "alltoall"  # the sender copies tokens per expert; else the receiver does
     shared = _shared_experts(tape) if model.shared_ffn else []
-    if not runtime.moe_shared_overlap or plan.ep == 1:
+    if not runtime.moe_shared_overlap or plan.ep == 1:  # before the dispatcher, and in the router's graph
+        for unit in shared:
+            unit.graph = "moe_router"
         tape.units += shared
         shared = []
     if model.moe_latent is not None:
         replicated_linear(tape, "latent down", model.hidden, h)
+        tape.units[-1].graph = "moe_preprocess"
+    if runtime.moe_host_wait and not runtime.moe_pad_to_capacity and not (plain and plan.ep * plan.etp == 1):
+        _counts(tape)
+    before = runtime.moe_dispatch == "alltoall"  # the sender copies tokens per expert; else the receiver does
     if before and plain:
         gather(tape, flow.taken * h, tape.local_tokens * h)
     elif before:

@@ -113,9 +113,11 @@ def late_transpose(tape: Tape, gathered: bool, source: Source = "") -> bool:
 
 
 def pieces(tape: Tape, experts: int) -> int:
-    """Tensors in which experts' inputs are quantised: delayed scaling has one kernel for several (multi_tensor_cast_transpose)."""
+    """Tensors in which experts' inputs are quantised. Transformer Engine's split_quantize has one kernel for several under delayed
+    scaling (multi_cast_transpose) and in NVFP4 (group_hadamard_transform_amax and its casts, 2.11 of December 2025); otherwise it
+    quantises one after the other (csrc/extensions/cast.cpp of 2.12 to 2.17)."""
     runtime = tape.job.runtime
-    return experts if runtime.moe_grouped_gemm != "one" and runtime.recipe != "delayed" else 1
+    return experts if runtime.moe_grouped_gemm != "one" and runtime.recipe not in ("delayed", "nvfp4") else 1
 
 
 def operand(

@@ -142,8 +142,11 @@ def _precision(value: Made, args: Arguments) -> None:
             if flag == "fp8-recipe":
                 args.given["fp8-format"] = ["hybrid"]
             break
-    if "current_scaling" in name and made.fields.get("first_last_layers_bf16") is not False:
+    ends = 0 if "current_scaling" not in name else 2 if name.startswith(("nemotron_h", "nanov2")) else 1  # its layers in 16 bits
+    if made.fields.get("first_last_layers_bf16", ends > 0) is True:
         args.given["first-last-layers-bf16"] = []
+        for end in ("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
+            args.given[end.replace("_", "-")] = [str(made.fields.get(end, ends))]
     gathers = args.text("fp8-recipe") in ("mxfp8", "delayed", "tensorwise")  # bf16_with_fp8_*_mixed but for blocks
     for field, usual in (("fp8_param_gather", gathers), ("fp8_dot_product_attention", False)):
         if made.fields.get(field, usual) is True:
