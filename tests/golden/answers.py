@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from asked import CALLS, FABRICS, MACHINES, PLANS, RL, RL_CHANGES, SEARCHED, SERVED, SMALL, TINY
 from drawn_fits import fitted_cases
+from drawn_jobs import job_cases
 from drawn_rooms import room_cases
 from drawn_runs import drawn_cases
 from drawn_servers import served_cases
@@ -436,4 +437,5 @@ def cases() -> dict[str, Callable[[], Any]]:
         | service_cases()
         | watched_cases()
         | room_cases()
+        | job_cases()
     )

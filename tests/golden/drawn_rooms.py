@@ -17,8 +17,8 @@ import windtunnel as wt
 from windtunnel.base.comm import Comm
 
 MACHINES = ("h100-ib", "a100-ib", "b200-roce", "gb200-nvl72", "dgx-1v", "dgx-2", "aws-p4d", "aws-p5", "h800-ib", "h100-nvl", "l40s",
-            "a100-pcie", "rtx-3090", "mi300x-roce", "mi250x-slingshot", "gaudi3", "aws-trn2", "grand-teton", "megascale", "gh200-ib",
-            "b300-ib")  # fmt: skip
+            "a100-pcie", "rtx-3090", "mi300x-roce", "mi250x-slingshot", "gaudi3", "aws-trn2", "grand-teton", "megascale",
+            "gh200-ib", "b300-ib")  # fmt: skip
 CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.BROADCAST)
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
@@ -309,7 +309,8 @@ def _hangs(seed: int) -> Any:
 
 
 ENDS = ("ValueError: shard 17 (a.py:3 in load)", "RuntimeError: Connection closed by peer [127.0.0.1]:6021", "KeyboardInterrupt",
-        "socket.gaierror: Name or service not known", "exit status 0", "exit status 9", "SIGTERM", "SIGKILL", "SIGSEGV")  # fmt: skip
+        "socket.gaierror: Name or service not known", "exit status 0", "exit status 9", "SIGTERM", "SIGKILL",
+        "SIGSEGV")  # fmt: skip
 
 
 def _ended(seed: int) -> Any:
