@@ -229,8 +229,8 @@ def _kernels(gpu: str, seed: int, rows: int) -> Any:
         seq, heads, head, causal = int(2 ** draw.integers(8, 14)), int(2 ** draw.integers(3, 8)), (64, 128)[at % 2], at % 4 > 1
         way = ("forward", "backward")[at // 2 % 2]
         work = FULL[way] * heads * seq * seq * head * (0.5 if causal else 1.0)
-        add(8e-6 + work / (0.5 * peak), op="attention", name="attention", library=("fa2", "cudnn")[at % 3 > 1], phase=way, batch=heads,
-            m=seq, n=seq, k=head, causal=causal, flops=work)  # fmt: skip
+        add(8e-6 + work / (0.5 * peak), op="attention", name="attention", library=("fa2", "cudnn")[at % 3 > 1], phase=way,
+            batch=heads, m=seq, n=seq, k=head, causal=causal, flops=work)  # fmt: skip
         for op, share in (("elementwise", 0.9), ("norm", 0.8), ("softmax", 0.6), ("permute", 0.5), ("optimizer", 0.85))[
             : 2 + at % 4
         ]:
@@ -238,7 +238,7 @@ def _kernels(gpu: str, seed: int, rows: int) -> Any:
             add(3e-6 + 4.0 * m * n / (share * band) * (1.3 if at % 5 == 4 else 1.0), op=op, name="add" if op == "elementwise" else op,
                 m=m, n=n, bytes=4.0 * m * n, phase="backward" if at % 5 == 4 else "forward")  # fmt: skip
     found = fit([dataset(About(gpu=gpu, architecture=sheet.architecture, source="made up"), made)],
-                starting_curves() if rows > 60 else None)  # fmt: skip
+                starting_curves() if rows > 30 else None)  # fmt: skip
     kernels = found.kernels
     answers = [found.as_dict(), vars(kernels.gemm), {name: vars(one) for name, one in kernels.memory.items()}]
     answers += [{library: {way: vars(one) for way, one in both.items()} for library, both in kernels.attention.items()}]
@@ -289,7 +289,7 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
     }
     table |= {
         f"kernels of {gpu} by {rows} rows": partial(or_refused, partial(_kernels, gpu, seed, rows))
-        for gpu, seed, rows in (("h100-sxm-80gb", 1, 64), ("a100-sxm-80gb", 2, 24), ("h100-sxm-80gb", 3, 7))
+        for gpu, seed, rows in (("h100-sxm-80gb", 1, 40), ("a100-sxm-80gb", 2, 24), ("h100-sxm-80gb", 3, 7))
     }
     table |= {f"study of {len(gpus)} GPUs": partial(_studied, *gpus) for gpus in ((), ("a100-sxm-80gb", "h100-sxm-80gb"), WORLDS)}
     return table
