@@ -235,8 +235,9 @@ def _kernels(gpu: str, seed: int, rows: int) -> Any:
             : 2 + at % 4
         ]:
             m, n = int(2 ** draw.integers(6, 14)), int(2 ** draw.integers(8, 13))
-            add(3e-6 + 4.0 * m * n / (share * band) * (1.3 if at % 5 == 4 else 1.0), op=op, name="add" if op == "elementwise" else op,
-                m=m, n=n, bytes=4.0 * m * n, phase="backward" if at % 5 == 4 else "forward")  # fmt: skip
+            behind, name = at % 5 == 4, "add" if op == "elementwise" else op
+            seconds = 3e-6 + 4.0 * m * n / (share * band) * (1.3 if behind else 1.0)
+            add(seconds, op=op, name=name, m=m, n=n, bytes=4.0 * m * n, phase="backward" if behind else "forward")
     found = fit([dataset(About(gpu=gpu, architecture=sheet.architecture, source="made up"), made)],
                 starting_curves() if rows > 30 else None)  # fmt: skip
     kernels = found.kernels

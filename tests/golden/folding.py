@@ -66,7 +66,7 @@ def folded_list(items: Sequence[Any]) -> Any:
 
 def digest(value: Any, each: int = 24) -> list[list[float]]:
     """All numbers, names and gaps of data as sums of `each` of them: of logarithms, so that a small number counts as much as a
-    large one, and of these by their places. Long lists of numbers count by their sums."""
+    large one, and of these by their places. Empty lists count; long ones of numbers do by their sums."""
     marks = [math.copysign(math.log1p(abs(number) * 1e12), number) for number in _marks(value)]
     parts = [marks[at : at + each] for at in range(0, len(marks), each)]
     return [[round(sum(part), 6), round(sum(at * mark for at, mark in enumerate(part, 1)), 5)] for part in parts]
@@ -78,6 +78,8 @@ def _marks(value: Any) -> list[float]:
     value = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
     items = list(value.values()) if isinstance(value, Mapping) else value
     if isinstance(items, (list, tuple)):
+        if not items:
+            return [0.5]
         plain = len(items) > 8 * LONG and all(isinstance(item, (bool, int, float, np.number)) for item in items)
         return [mark for item in (folded_list(items).values() if plain else items) for mark in _marks(item)]
     plain = folded(value)
