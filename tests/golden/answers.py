@@ -16,6 +16,7 @@ import numpy as np
 from asked import CALLS, FABRICS, MACHINES, PLANS, RL, RL_CHANGES, SEARCHED, SERVED, SMALL, TINY
 from drawn_fits import fitted_cases
 from drawn_jobs import job_cases
+from drawn_parts import part_cases
 from drawn_rooms import room_cases
 from drawn_runs import drawn_cases
 from drawn_servers import served_cases
@@ -438,4 +439,5 @@ def cases() -> dict[str, Callable[[], Any]]:
         | watched_cases()
         | room_cases()
         | job_cases()
+        | part_cases()
     )
