@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acting import acting_cases
 from asked import CALLS, FABRICS, MACHINES, PLANS, RL, RL_CHANGES, SEARCHED, SERVED, SMALL, TINY
 from drawn_fits import fitted_cases
 from drawn_jobs import job_cases
@@ -440,4 +441,5 @@ def cases() -> dict[str, Callable[[], Any]]:
         | room_cases()
         | job_cases()
         | part_cases()
+        | acting_cases()
     )

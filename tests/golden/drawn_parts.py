@@ -71,8 +71,8 @@ def _program(ranks: int, chunks: int, kinds: tuple[str, ...]) -> str:
     for gpu in range(ranks):
         ahead, behind = (gpu + 1) % ranks, (gpu - 1) % ranks
         rows = "".join(f'<step s="{at}" type="{kind}" cnt="{1 + at % 2}" depid="-1" deps="-1"/>' for at, kind in enumerate(kinds))
-        back = (f'<step s="0" type="s" cnt="2" depid="0" deps="{len(kinds) - 1}"/>'
-                '<step s="1" type="r" cnt="2" depid="-1" deps="-1"/><step s="2" type="nop" cnt="1" depid="0" deps="0"/>')  # fmt: skip
+        back = f'<step s="0" type="s" cnt="2" depid="0" deps="{len(kinds) - 1}"/><step s="1" type="r" cnt="2"/>'
+        back += '<step s="2" type="nop" cnt="1" depid="0" deps="0"/>'
         text += (f'<gpu id="{gpu}"><tb id="0" send="{ahead}" recv="{behind}" chan="0">{rows}</tb>'
                  f'<tb id="1" send="{behind}" recv="{ahead}" chan="1">{back}</tb></gpu>')  # fmt: skip
     return text + "</algo>"

@@ -85,4 +85,6 @@ def _marks(value: Any) -> list[float]:
     plain = folded(value)
     if isinstance(plain, str):
         return [] if _is_text(plain) else [float(zlib.crc32(plain.encode()) % 997)]
+    if isinstance(plain, int) and abs(plain) > 1e5:
+        return [float(plain), float(plain % 997)]  # one more counts
     return [-1.0 if plain is None else float(plain)]

@@ -53,5 +53,5 @@ def test_a_digest_sees_small_numbers_beside_large_ones() -> None:
         [4e12, 3e-6, 0, "name", 0],
         [3e-6, 4e12, 0, "name", None],
     )
-    assert moved(digest([1, []]), digest([1]))
+    assert moved(digest([1, []]), digest([1])) and moved(digest([10**9]), digest([10**9 + 1]))
     assert all(moved(digest(same), digest(other)) for other in others)
