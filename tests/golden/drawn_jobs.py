@@ -93,7 +93,8 @@ def _server(draw: Any, one: Callable[..., Any], some: Callable[..., Any]) -> tup
     asked = {
         "engine": one("vllm", "vllm", "sglang", "trtllm"), "tp": tp, "dp": dp, "pp": one(1, 1, 1, 2),
         "ep": tp * dp if "b-a" in model or "deepseek" in model or "kimi" in model else 1,
-        "isl": one(100, 700, "500~0.8<3000", "64-900"), "osl": one(5, 40, "30~1<200"), "weights": some(0.4, "fp8", "int8"),
+        "isl": one(100, 700, "500~0.8<3000", "64-900"), "osl": one(5, 40, "30~1<200"),
+        "weights": some(0.5, "fp8", "int8", "w8a8", "int4"),
         "kv": some(0.3, "fp8"), "burstiness": one(1.0, 0.4, 2.0), "memory": some(0.3, 0.5, 0.95),
         "step_tokens": some(0.3, 300, 4096), "running": some(0.3, 4, 64), "polls": some(0.2, 1, 4),
         "graphs": some(0.3, "1,2,4,8", "16+"),
@@ -130,9 +131,12 @@ def _drawn_server(number: int) -> Any:
         0.25, "eagle,drafts=3,rate=0.6", "mtp,drafts=1", "ngram,drafts=4,accepted=2", "draft=llama3.2-1b,drafts=2"
     )
     asked["tier"] = one((), (), (), ("host=30GB,bandwidth=20GB/s",), ("host=2GB,bandwidth=50GB/s", "disk=1TB,bandwidth=5GB/s"))
-    if draw.random() < 0.15:
-        asked |= {"prefill": f"gpus={gpus},tp={gpus}"}
-        gpus *= 2
+    if draw.random() < 0.25:
+        first = one(1, gpus, 2 * gpus)
+        asked |= {"prefill": f"gpus={first},tp={one(1, first)}"}
+        gpus += first
+    if asked["ep"] > 1 and draw.random() < 0.3:
+        asked |= {"experts": f"gpus={2 * gpus},micro={one(1, 2, 3)}"}
     return wt.as_dict(wt.serve_predict(model, on, gpus, **asked))
 
 
@@ -185,6 +189,6 @@ def job_cases() -> dict[str, Callable[[], Any]]:
     table: dict[str, Callable[[], Any]] = {f"jobs from {first}": partial(_jobs, first, 8) for first in range(0, 112, 8)}
     return (
         table
-        | {f"servers from {first}": partial(_servers, first, 10) for first in range(0, 90, 10)}
+        | {f"servers from {first}": partial(_servers, first, 10) for first in range(0, 140, 10)}
         | {f"searches from {first}": partial(_searches, first, 3) for first in range(0, 36, 3)}
     )

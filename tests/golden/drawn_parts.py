@@ -87,6 +87,7 @@ PROGRAMS: tuple[tuple[int, int, tuple[str, ...]], ...] = (
 
 
 def _send_files() -> Any:
+    from windtunnel.network.fabrics.text_topology import load_file
     from windtunnel.network.lanes.send_files import read_msccl, read_sends
 
     answers = []
@@ -100,12 +101,20 @@ def _send_files() -> Any:
             if not isinstance(found, list):
                 answers += [found.scale(12345.0), found.scale(1.0)]
         answers += [or_refused(lambda text=text: read_msccl(text, "p")) for _, text in programs]
+        for text in ("1 1 0\n0\n", "0 0 0\n\n", "1 0 0\n\n", "2 1 1\n1\n0 1 100Gbps 1us 0\n", "2 1 1\n2\n0 1 100Gbps 1us 0\n"):
+            (Path(folder) / "t.txt").write_text(text, encoding="utf-8")
+            found = or_refused(lambda folder=folder: vars(load_file(str(Path(folder) / "t.txt"))))
+            answers.append(found if isinstance(found, dict) else [found[0], len(found)])
     return digest(answers)
 
 
 def _rooted() -> Any:
-    """Gathers and scatters in closed form and over the flow engine, from several roots."""
+    """Gathers and scatters in closed form and over the flow engine, and all-to-alls of few channels."""
     answers = []
+    for on, gpus, most in product(("h100-ib", "gb200-nvl72", "dgx-1v"), (6, 16), (1, 2, 8)):
+        asked = {"gpus": gpus, "sizes": [4e3, 7e7], "network": "flow", "settings": {"NCCL_MAX_NCHANNELS": most}}
+        found = or_refused(lambda on=on, asked=asked: wt.collective(on, "all_to_all", **asked))
+        answers.append([row["time_us"] if isinstance(row, dict) else row for row in found])
     for on, op, gpus, per_node in product(
         ("h100-ib", "a100-ib", "mi300x-roce"), ("gather", "scatter", "reduce"), (4, 16), (None, 2)
     ):
@@ -213,6 +222,51 @@ def _profiled(first: int) -> Any:
     return digest(answers)
 
 
+def _engines(gpu: str) -> Any:
+    """Kernels of inference engines that a GPU takes: its own, others', carried ones; what they rest on, and their seconds."""
+    from windtunnel.compute.engines import file as room
+    from windtunnel.compute.engines import seconds as prices
+    from windtunnel.spec import load_gpu
+
+    on, answers = load_gpu(gpu), []
+    dev = prices.engine_device(on)
+    column = np.array([1.0, 7.0, 64.0, 900.0, 8192.0])
+    caches = prices.Caches(column, column * 30, column * 0 + 4, column * 0 + 256, column * 0 + 128, column * 1e4, column * 1e8)
+    prompts = prices.Prompts(column * 8, column * 16, column * 20, column * 0 + 96, column**2 * 1e6, column * 1e5, column * 5,
+                             column * 0 + 0.25)  # fmt: skip
+    for engine in ("vllm", "sglang", "trtllm"):
+        found = [room.choose_engine(on, engine), room.choose_other(on, engine)[0], room.choose_carried(on, engine)]
+        answers.append([room.is_carried(on), room.is_unmeasured(on), len(room.choose_other(on, engine)[1])])
+        answers += [
+            [kind, form, room.basis_of(on, engine, kind, form)]
+            for kind, form in product(room.CLASSES, ("bf16", "fp8", "w8a8", "int4"))
+        ]
+        for curves in found:
+            for form in ("bf16", "fp8", "w8a8", "int4", "mxfp4"):
+                if form in curves.linear:
+                    line = curves.linear[form]
+                    answers.append(prices.product_seconds(line, dev, form, column, column * 0 + 4096, column * 0 + 2048))
+                    answers.append(prices.quantise_seconds(line, dev, form, column, column * 0 + 4096))
+                answers.append([prices.priced_as(on, form), prices.rate_of(dev, form)])
+            for curve in list(curves.decode.values())[:2]:
+                answers += [prices.decode_seconds(curve, dev, 2.0, caches, cold) for cold in (False, True)]
+            for curve in list(curves.prefill.values())[:2]:
+                answers += [prices.prefill_seconds(curve, dev, form, prompts) for form in ("bf16", "fp8")]
+    return digest(answers)
+
+
+def _odd_ranks() -> Any:
+    """Jobs with a rank or a group of them that is slower, or hardly, than the others."""
+    from windtunnel.runs.causes import _with_odd, with_factor
+    from windtunnel.runs.factors import Odd
+
+    job = wt.load("llama3-8b-8xh100", ["cluster.gpus=16", "plan.dp=16", "unequal.slow=[{nodes=[0],factor=1.1}]"])
+    odd = [_with_odd(job, Odd(kind, ranks, factor)) for kind, ranks in (("rank", (3,)), ("group", (8, 9, 1)), ("group", ()))
+           for factor in (0.9, 1.05, 1.6)]  # fmt: skip
+    factors = [with_factor(with_factor(job, path, 1.2), path, 0.9).calibration for path in ("kernels.gemm", "calls.dp", "host")]
+    return digest([[one.unequal.model_dump() for one in odd], [one.model_dump() for one in factors]])
+
+
 def part_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
     table: dict[str, Callable[[], Any]] = {
@@ -222,4 +276,8 @@ def part_cases() -> dict[str, Callable[[], Any]]:
     table |= {f"machine of dimensions {name}": partial(_on_grid, name) for name in GRIDS}
     table |= {f"profiled jobs from {first}": partial(_profiled, first) for first in (0, 6, 12)}
     table |= {f"counts of models {first}": partial(_counted, first) for first in range(4)}
+    table |= {
+        f"engines on {gpu}": partial(_engines, gpu) for gpu in ("a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb", "l40s", "t4")
+    }
+    table["odd ranks"] = _odd_ranks
     return table | {"files of sends": _send_files, "gathers and scatters": _rooted, "layouts": _layouts}

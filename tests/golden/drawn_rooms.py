@@ -28,6 +28,14 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 )
 
 
+CHANGED = (
+    ("l40s", "node.scale_up.bandwidth=10GB/s per GPU each way"),
+    ("h100-ib", "node.nic.count=2", "fabric.leaf_nodes=2", "fabric.pod_nodes=8", "fabric.oversubscription=3"),
+    ("a100-ib", "node.nic.bandwidth=400Gb/s", "fabric.topology=rail_only"),
+    ("b200-roce", "node.scale_up.bandwidth=300GB/s per GPU each way", "fabric.routing=ecmp", "fabric.ecmp_efficiency=0.7"),
+)
+
+
 def _shapes(cluster: Any) -> list[Any]:
     from windtunnel.network import flat_group
 
@@ -37,14 +45,14 @@ def _shapes(cluster: Any) -> list[Any]:
     return [one for one in found if not isinstance(one, list) and one.ranks > 1]
 
 
-def _channels(name: str) -> Any:
+def _channels(name: str, *changes: str) -> Any:
     """Groups of a machine, their links, the channels that NCCL has for them, and its own estimates."""
     from windtunnel.network.groups.bandwidth import above_leaf, group_links, hash_gain, uplink_share
     from windtunnel.network.nccl import channels
     from windtunnel.network.nccl.settings import parse_settings
     from windtunnel.network.nccl.tuner import options, pieces
 
-    cluster, answers = wt.load_cluster(name, ["gpus=4096"]), []
+    cluster, answers = wt.load_cluster(name, ["gpus=4096", *changes]), []
     for group in _shapes(cluster):
         links = or_refused(lambda group=group: group_links(cluster, group))
         if isinstance(links, list):
@@ -438,6 +446,7 @@ def _ringed(number: int) -> Any:
 def room_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
     table: dict[str, Callable[[], Any]] = {f"channels of {name}": partial(_channels, name) for name in MACHINES}
+    table |= {f"channels of {' '.join(one)}": partial(_channels, *one) for one in CHANGED}
     table |= {f"calls of {name}": partial(_calls, name) for name in MACHINES}
     table |= {f"graph search on {name}": partial(_searched, name) for name in MACHINES[:12]}
     table |= {f"traffic {number}": partial(_traffic, *one) for number, one in enumerate(AXES)}

@@ -169,7 +169,7 @@ def _curves() -> Any:
 
 def _whole(**load: Any) -> Any:
     asked = {"isl": 300, "osl": 32, "users": [1, 8, 32], "ttft": 0.2, "tpot": 0.02, "engines": ["vllm", "trtllm"], "processes": 1}
-    answer = wt.as_dict(wt.serve_search("llama3.1-8b", "h100-ib", 2, **asked | load))
+    answer = wt.as_dict(wt.serve_search("llama3.1-8b", "h100-ib", **{"gpus": 2} | asked | load))
     names = (
         "users",
         "throughput",
@@ -354,4 +354,7 @@ WHOLE: tuple[dict[str, Any], ...] = (
     {"all_users": 100},
     {"ttft": 1e-4},
     {"weights": ["fp8", "bf16"], "kv": ["fp8"], "tpot": None},
+    {"tpot": 0.0062, "users": [1, 4, 16, 64, 256]},
+    {"prefill": True, "gpus": 4, "ttft": 0.3, "tpot": 0.009, "users": [2, 16, 128], "engines": ["vllm"]},
+    {"prefill": True, "gpus": 6, "ttft": 0.02, "tpot": None, "users": [4, 64], "engines": ["sglang"], "isl": 3000},
 )

@@ -166,7 +166,7 @@ def drawn_sections(seed: int, ranks: int = 6, steps: int = 36) -> Any:
                 add(rank, step, Section.HOST_GAP, at, 0.004 + 0.03 * float(draw.random()), 3)
             ends.append(at + 0.005)
         for rank in range(ranks):
-            if draw.random() > 0.01:
+            if draw.random() > (0.3 if seed == 4 else 0.01):
                 add(rank, step, Section.STEP, clock, (max(ends) if step < steps - 1 else np.nan) - clock)
         clock = max(ends)
     columns = {key: [row[key] for row in rows] for key in rows[0]}
