@@ -66,10 +66,12 @@ def folded_list(items: Sequence[Any]) -> Any:
 
 def digest(value: Any, each: int = 24) -> list[list[float]]:
     """All numbers, names and gaps of data as sums of `each` of them: of logarithms, so that a small number counts as much as a
-    large one, and of these by their places. Empty lists count; long ones of numbers do by their sums."""
+    large one, and of these by their places. Of a sum what is beyond whole tens counts, and ten more, so that `moved` sees a change
+    of one number by a hundred-thousandth. Empty lists count; long ones of numbers do by their sums."""
     marks = [math.copysign(math.log1p(abs(number) * 1e12), number) for number in _marks(value)]
     parts = [marks[at : at + each] for at in range(0, len(marks), each)]
-    return [[round(sum(part), 6), round(sum(at * mark for at, mark in enumerate(part, 1)), 5)] for part in parts]
+    sums = [(sum(part), sum(at * mark for at, mark in enumerate(part, 1))) for part in parts]
+    return [[round(10.0 + one % 10.0, 7) for one in both] for both in sums]
 
 
 def _marks(value: Any) -> list[float]:

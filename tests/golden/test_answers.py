@@ -44,14 +44,16 @@ def test_long_lists_are_folded_to_sums_by_hand() -> None:
 
 
 def test_a_digest_sees_small_numbers_beside_large_ones() -> None:
-    """log(1 + 1e12) = 27.631021 for 1; a name and a gap count too."""
-    assert digest([1.0, {"a": 1}]) == [[55.262042, 82.89306]]
+    """log(1 + 1e12) = 27.6310211 for 1: twice that is 5.2620422 beyond 50, and 82.8930634 with the second one twice is 2.8930633
+    beyond 80. A name and a gap count too."""
+    assert digest([1.0, {"a": 1}]) == [[15.2620422, 12.8930633]]
+    assert moved(digest([1, []]), digest([1])) and moved(digest([10**9]), digest([10**9 + 1]))
     same = [4e12, 3e-6, 0, "name", None]
     others = (
-        [4e12, 3.01e-6, 0, "name", None],
+        [4e12, 3.0001e-6, 0, "name", None],
         [4e12, 3e-6, 0, "other", None],
         [4e12, 3e-6, 0, "name", 0],
         [3e-6, 4e12, 0, "name", None],
     )
-    assert moved(digest([1, []]), digest([1])) and moved(digest([10**9]), digest([10**9 + 1]))
     assert all(moved(digest(same), digest(other)) for other in others)
+    assert not moved(digest(same), digest([4e12 * (1.0 + 1e-9), 3e-6, 0, "name", None]))
