@@ -335,6 +335,8 @@ def served_cases() -> dict[str, Callable[[], Any]]:
     table |= {f"load {name} in Python": partial(_without_core, name) for name in LOADS if name != "record"}
     table |= {f"calibrated server {number}": partial(_calibrated, *asked) for number, asked in enumerate(CALIBRATED)}
     table |= {f"whole load {number}": partial(or_refused, partial(_whole, **load)) for number, load in enumerate(WHOLE)}
+    long = {"prefill": "gpus=1,tp=1", "tp": 1, "isl": "64-60000", "osl": 5, "memory": 0.3}
+    table["prompts too long for a part"] = partial(or_refused, partial(_small, **long))
     table |= {"published servers": _published, "drafts": _drafts, "rates over time": _curves}
     table |= {f"rl {name}": partial(or_refused, partial(_rl, name)) for name in RL_MORE}
     table |= {f"copies {name}": partial(or_refused, partial(_copies, name)) for name in COPIES}
