@@ -187,7 +187,9 @@ def _counted(first: int) -> Any:
         answers.append([flops.adapter_parameters(lora), flops.adapter_parameters_used(lora)])
         for kind in dict.fromkeys(model.kinds):
             mixer, seen = mixer_of(kind.mixer), model.seen_in(kind)
-            answers.append([mixer.matrices(seen), mixer.small_parameters(seen), mixer.reads_norm_once(seen)])
+            answers.append(
+                [mixer.recurrence_in(seen), mixer.matrices(seen), mixer.small_parameters(seen), mixer.reads_norm_once(seen)]
+            )
             answers += [mixer.score_flops(seen, 3, 5000, kind.local, causal) for causal in (False, True)]
             answers += [mixer.adapter_sides(seen, apart) for apart in (False, True)]
             mixing = mixer.mixing(model, 2, kind.local)

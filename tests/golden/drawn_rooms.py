@@ -417,6 +417,23 @@ RINGS: tuple[dict[str, Any], ...] = (
 )
 
 
+def _grouped(seed: int) -> Any:
+    """Slow links among calls of three machines and of two, which clear each other, share machines or stand alone."""
+    from windtunnel.fleet.findings.slow_links import Transfers, slow_links
+
+    draw = np.random.default_rng(seed)
+    machines = (("a", "b", "c"), ("a", "d", "e"), ("b", "d", "f"), ("a", "b"), ("e", "f"), ("c", "e", "f"), ("a",), ("g", "h"))
+    slow = (("a", "b"), ("d", "e"), ("e", "f"), ("b", "d"))[seed % 4]
+    joins = np.tile(np.arange(len(machines)), 40)
+    factor = np.array([2.0 if set(slow) <= set(one) else 1.0 for one in machines])[joins]
+    kind = np.where(joins % 2 == 0, 0, seed % 2)
+    seconds = 0.01 * factor * draw.lognormal(0.0, 0.03, len(joins)) * np.where(kind == 0, 1.0, 3.0)
+    steps = np.repeat(np.arange(40), len(machines))
+    moved = Transfers(seconds, np.full(len(joins), 1e6), kind, ((3, 1000000, 12), (4, 1000000, 8)), joins, machines, steps)
+    found = [slow_links(moved), slow_links(moved, lambda comm, size, pair: 0.009)]
+    return digest([[[one.size, one.cost, one.hosts, one.confidence] for one in each] for each in found])
+
+
 def _ringed(number: int) -> Any:
     """Findings on a ring of ranks with a fault, and the parts they rest on."""
     from tests.helpers.fleet_synthetic import job
@@ -461,5 +478,6 @@ def room_cases() -> dict[str, Callable[[], Any]]:
     table |= {f"ends {seed}": partial(_ended, seed) for seed in range(3)}
     table |= {f"remembered steps {seed}": partial(_remembered, seed) for seed in range(2)}
     table |= {f"ring {number}": partial(_ringed, number) for number in range(len(RINGS))}
+    table |= {f"links of groups {seed}": partial(_grouped, seed) for seed in range(4)}
     table["losses in lines"] = _losses
     return table | {f"fault {text}": partial(or_refused, partial(_broken, text)) for text in FLAPS}
