@@ -186,9 +186,9 @@ def _searches(first: int, count: int) -> Any:
 
 def job_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
-    table: dict[str, Callable[[], Any]] = {f"jobs from {first}": partial(_jobs, first, 8) for first in range(0, 112, 8)}
+    table: dict[str, Callable[[], Any]] = {f"jobs from {first}": partial(_jobs, first, 8) for first in range(0, 96, 8)}
     return (
         table
-        | {f"servers from {first}": partial(_servers, first, 10) for first in range(0, 140, 10)}
-        | {f"searches from {first}": partial(_searches, first, 3) for first in range(0, 36, 3)}
+        | {f"servers from {first}": partial(_servers, first, 10) for first in range(0, 110, 10)}
+        | {f"searches from {first}": partial(_searches, first, 3) for first in range(0, 27, 3)}
     )
