@@ -1,13 +1,14 @@
 """Random jobs over the whole catalogue: its models (dense, mixtures, MLA, hybrids, LoRA) with fewer layers, machines of all
 vendors, frameworks, plans, NCCL settings and power limits. `random_jobs.py` draws odd shapes; this file draws what people run.
 
-`drawn_job(number)` is the same job every time.
+`drawn_job(number)` is the same job every time, also one with `changes`.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -31,12 +32,12 @@ SETTINGS: tuple[dict[str, str | int], ...] = (
 OVERLAPS = ("overlap_tp", "overlap_tp_dgrad", "overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "moe_shared_overlap")
 
 
-def drawn_job(number: int) -> Job:
-    """The job of a number: the first of its draws that the checks accept."""
+def drawn_job(number: int, changes: Sequence[str] = ()) -> Job:
+    """The job of a number: the first of its draws that the checks accept, with `changes` as a command line has them."""
     rng = random.Random(number)
     while True:
         try:
-            return check(load_job(_table(rng)))
+            return check(load_job(_table(rng), list(changes)))
         except WindtunnelError:
             continue
 

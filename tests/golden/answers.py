@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acting import acting_cases
 from asked import CALLS, FABRICS, MACHINES, PLANS, RL, RL_CHANGES, SEARCHED, SERVED, SMALL, TINY
 from drawn_fits import fitted_cases
+from drawn_jobs import job_cases
+from drawn_parts import part_cases
+from drawn_rooms import room_cases
 from drawn_runs import drawn_cases
 from drawn_servers import served_cases
 from drawn_service import service_cases
@@ -434,4 +438,8 @@ def cases() -> dict[str, Callable[[], Any]]:
         | served_cases()
         | service_cases()
         | watched_cases()
+        | room_cases()
+        | job_cases()
+        | part_cases()
+        | acting_cases()
     )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from folding import folded, folded_list
+from folding import digest, folded, folded_list
 from varied import or_refused, said, unit
 
 import windtunnel as wt
@@ -204,6 +204,76 @@ def _forward() -> Any:
     ]
 
 
+def _kernels(gpu: str, seed: int, rows: int) -> Any:
+    """Kernels of a GPU that are as slow as another's with noise: products of all layouts, attention both ways by two libraries,
+    and what moves bytes; many rows or few."""
+    from tests.helpers.fit_rows import COMMON
+    from windtunnel.calibrate.kernels import catalogue
+    from windtunnel.calibrate.kernels.fit import fit, starting_curves
+    from windtunnel.compute.attention import FULL
+    from windtunnel.records import About, dataset
+
+    draw, sheet = np.random.default_rng(seed), wt.load_cluster("h100-ib" if "h100" in gpu else "a100-ib").gpu
+    peak, band = sheet.peak["fp16"] if "fp16" in sheet.peak else sheet.peak["bf16"], sheet.memory_bandwidth
+    made: list[dict[str, Any]] = []
+
+    def add(seconds: float, **row: Any) -> None:
+        made.append({**COMMON, "dtype": "fp16", **row, "seconds": seconds * draw.lognormal(0.0, 0.05)})
+
+    for at in range(rows):
+        m, n, k = (int(2 ** draw.integers(6, 14)) for _ in range(3))
+        phase = ("forward", "dgrad", "wgrad")[at % 3]
+        work = 2.0 * m * n * k
+        add(4e-6 + max(work / (0.7 * peak), 2.0 * (m * n + n * k + m * k) / band) * (1.05 if phase == "wgrad" else 1.0),
+            op="gemm", name="linear", batch=1, m=m, n=n, k=k, phase=phase, flops=work)  # fmt: skip
+        seq, heads, head, causal = int(2 ** draw.integers(8, 14)), int(2 ** draw.integers(3, 8)), (64, 128)[at % 2], at % 4 > 1
+        way = ("forward", "backward")[at // 2 % 2]
+        work = FULL[way] * heads * seq * seq * head * (0.5 if causal else 1.0)
+        add(8e-6 + work / (0.5 * peak), op="attention", name="attention", library=("fa2", "cudnn")[at % 3 > 1], phase=way,
+            batch=heads, m=seq, n=seq, k=head, causal=causal, flops=work)  # fmt: skip
+        for op, share in (("elementwise", 0.9), ("norm", 0.8), ("softmax", 0.6), ("permute", 0.5), ("optimizer", 0.85))[
+            : 2 + at % 4
+        ]:
+            m, n = int(2 ** draw.integers(6, 14)), int(2 ** draw.integers(8, 13))
+            behind, name = at % 5 == 4, "add" if op == "elementwise" else op
+            seconds = 3e-6 + 4.0 * m * n / (share * band) * (1.3 if behind else 1.0)
+            add(seconds, op=op, name=name, m=m, n=n, bytes=4.0 * m * n, phase="backward" if behind else "forward")
+    found = fit([dataset(About(gpu=gpu, architecture=sheet.architecture, source="made up"), made)],
+                starting_curves() if rows > 30 else None)  # fmt: skip
+    kernels = found.kernels
+    answers = [found.as_dict(), vars(kernels.gemm), {name: vars(one) for name, one in kernels.memory.items()}]
+    answers += [{library: {way: vars(one) for way, one in both.items()} for library, both in kernels.attention.items()}]
+    answers += [{name: [one.error, int(one.provenance)] for name, one in kernels.tables.items()}, catalogue.errors_of([found])]
+    return digits([*answers, said(catalogue.error_lines([found]))], 3)
+
+
+def _published_kernels() -> Any:
+    from windtunnel.calibrate.kernels import catalogue
+    from windtunnel.calibrate.kernels.memory_classes import MemoryClass, derive_classes
+    from windtunnel.compute.curves import Basis, MemoryCurve, Provenance
+    from windtunnel.compute.kernel_file import load
+
+    table = catalogue.published_attention().table
+    columns = [table.column(name).to_pylist() for name in ("batch", "m", "k", "flops", "seconds")]
+    base, answers = load("h100-sxm-80gb"), [[folded_list(one) for one in columns]]
+    basis = Basis(0.1, Provenance.MODELLED, "made up")
+    for names in (
+        (),
+        ("norm",),
+        ("elementwise",),
+        ("elementwise", "softmax", "permute"),
+        ("optimizer", "cross_entropy", "embedding"),
+    ):
+        for latency, backward in ((0.0, 1.0), (4e-6, 1.4)):
+            known = {name: MemoryClass(MemoryCurve(0.7, latency, 1.2, backward=backward), basis) for name in names}
+            derived = derive_classes(known, base)
+            answers.append([[name, *vars(one.curve).values(), one.table.error, int(one.table.provenance)]
+                            for name, one in derived.items()])  # fmt: skip
+    for name in ("a100_pcie", "b200_bf16_ceperm"):
+        answers.append([[*vars(one.curve).values(), one.table.error] for one in catalogue.stated_classes(name, base).values()])
+    return digest(answers)
+
+
 def fitted_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
     table: dict[str, Callable[[], Any]] = {
@@ -215,7 +285,12 @@ def fitted_cases() -> dict[str, Callable[[], Any]]:
         "columns": _columns,
         "deepep": _deepep,
         "transfer": _transfer,
+        "published kernels": _published_kernels,
         "forward": _forward,
+    }
+    table |= {
+        f"kernels of {gpu} by {rows} rows": partial(or_refused, partial(_kernels, gpu, seed, rows))
+        for gpu, seed, rows in (("h100-sxm-80gb", 1, 40), ("a100-sxm-80gb", 2, 24), ("h100-sxm-80gb", 3, 7))
     }
     table |= {f"study of {len(gpus)} GPUs": partial(_studied, *gpus) for gpus in ((), ("a100-sxm-80gb", "h100-sxm-80gb"), WORLDS)}
     return table

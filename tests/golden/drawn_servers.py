@@ -169,7 +169,7 @@ def _curves() -> Any:
 
 def _whole(**load: Any) -> Any:
     asked = {"isl": 300, "osl": 32, "users": [1, 8, 32], "ttft": 0.2, "tpot": 0.02, "engines": ["vllm", "trtllm"], "processes": 1}
-    answer = wt.as_dict(wt.serve_search("llama3.1-8b", "h100-ib", 2, **asked | load))
+    answer = wt.as_dict(wt.serve_search("llama3.1-8b", "h100-ib", **{"gpus": 2} | asked | load))
     names = (
         "users",
         "throughput",
@@ -335,6 +335,8 @@ def served_cases() -> dict[str, Callable[[], Any]]:
     table |= {f"load {name} in Python": partial(_without_core, name) for name in LOADS if name != "record"}
     table |= {f"calibrated server {number}": partial(_calibrated, *asked) for number, asked in enumerate(CALIBRATED)}
     table |= {f"whole load {number}": partial(or_refused, partial(_whole, **load)) for number, load in enumerate(WHOLE)}
+    long = {"prefill": "gpus=1,tp=1", "tp": 1, "isl": "64-60000", "osl": 5, "memory": 0.3}
+    table["prompts too long for a part"] = partial(or_refused, partial(_small, **long))
     table |= {"published servers": _published, "drafts": _drafts, "rates over time": _curves}
     table |= {f"rl {name}": partial(or_refused, partial(_rl, name)) for name in RL_MORE}
     table |= {f"copies {name}": partial(or_refused, partial(_copies, name)) for name in COPIES}
@@ -354,4 +356,7 @@ WHOLE: tuple[dict[str, Any], ...] = (
     {"all_users": 100},
     {"ttft": 1e-4},
     {"weights": ["fp8", "bf16"], "kv": ["fp8"], "tpot": None},
+    {"tpot": 0.0062, "users": [1, 4, 16, 64, 256]},
+    {"prefill": True, "gpus": 4, "ttft": 0.3, "tpot": 0.009, "users": [2, 16, 128], "engines": ["vllm"]},
+    {"prefill": True, "gpus": 6, "ttft": 0.02, "tpot": None, "users": [4, 64], "engines": ["sglang"], "isl": 3000},
 )

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
 from drawn_runs import JUDGED, WATCHED
-from folding import folded, folded_list
+from folding import digest, folded, folded_list
 from varied import or_refused, said
 
 import windtunnel as wt
+from windtunnel.base.comm import Comm
 
 
 @contextmanager
@@ -123,10 +125,85 @@ def _node_tests(cluster: str) -> Any:
     return [folded(row) for row in rows], [one.options() for one in tests], [one.value for one in diagnosis_sheet(results).figures]
 
 
+def drawn_sections(seed: int, ranks: int = 6, steps: int = 36) -> Any:
+    """Steps of ranks on machines of two, with data, saves, evaluations, gaps, waits for a core on some of them, ranges, and calls
+    inside and between; some sections are missing, and the last are open."""
+    from windtunnel.records.sections import NO_CORE, NO_CORE_IN_STEP, Section, Sections
+
+    draw, rows = np.random.default_rng(seed), []
+    names = ("all_reduce", "all_gather", NO_CORE, NO_CORE_IN_STEP, "read", "write")
+    starved = draw.random(ranks) < 0.25 if seed % 3 else np.arange(ranks) // 2 == 1
+
+    def add(rank: int, step: int, section: Section, begin: float, seconds: float, name: int = -1, **more: Any) -> None:
+        rows.append({"rank": rank, "step": step, "section": int(section), "begin": begin, "seconds": seconds, "name": name,
+                     "host_seconds": seconds * float(draw.choice([0.3, 1.0])), "comm": 0, "bytes": np.nan, "group": -1, "call": -1,
+                     "peer": -1, "micro_batch": -1, **more})  # fmt: skip
+
+    clock = 0.0
+    for step in range(steps):
+        ends = []
+        for rank in range(ranks):
+            at = clock + 0.001 * rank
+            parts = [(Section.DATA, 0.004), (Section.FORWARD, 0.03), (Section.BACKWARD, 0.06), (Section.OPTIMIZER, 0.005)]
+            parts.insert(1, (Section.HOST_GAP, 0.01)) if draw.random() < 0.2 else None
+            parts.append((Section.CHECKPOINT, 0.05)) if step % 8 == 7 and (seed % 2 or rank == 0) else None
+            parts.insert(0, (Section.INFERENCE, 0.04)) if step % 11 == 5 else None
+            for section, usual in parts:
+                seconds = usual * float(draw.lognormal(0.0, 0.05)) * (1.3 if rank == 2 and section is Section.FORWARD else 1.0)
+                late = 0.02 * float(draw.random()) * starved[rank] if section in (Section.FORWARD, Section.BACKWARD) else 0.0
+                add(rank, step, section, at, seconds + late)
+                if late:
+                    add(rank, step, Section.HOST_GAP, at + seconds, late, 2)
+                if section is Section.BACKWARD:
+                    kind = {"comm": int(Comm.ALL_REDUCE), "bytes": 1e6, "group": 0, "call": step}
+                    add(rank, step, Section.CALL, at + 0.7 * seconds, 0.4 * seconds, 0, **kind)
+                    add(rank, step, Section.HOST_GAP, at + 0.1 * seconds, 0.002)
+                at += seconds + late + 0.003 * float(draw.random() < 0.5)
+            kind = {"comm": int(Comm.ALL_GATHER), "bytes": 4e5, "group": 1 + rank // 2, "call": step}
+            add(rank, step, Section.CALL, at, 0.004, 1, **kind)
+            add(rank, step, Section.RANGE, at - 0.05, 0.03, 4 + rank % 2)
+            if starved[rank] and step % 2:
+                add(rank, step, Section.HOST_GAP, at, 0.004 + 0.03 * float(draw.random()), 3)
+            ends.append(at + 0.005)
+        for rank in range(ranks):
+            if draw.random() > (0.3 if seed == 4 else 0.01):
+                add(rank, step, Section.STEP, clock, (max(ends) if step < steps - 1 else np.nan) - clock)
+        clock = max(ends)
+    columns = {key: [row[key] for row in rows] for key in rows[0]}
+    hosts = {rank: f"node{rank // 2}" for rank in range(ranks)}
+    pairs = tuple((first, first + 1) for first in range(0, ranks, 2))
+    return Sections.of(**columns, names=names, groups=(tuple(range(ranks)), *pairs), group_names=("dp", *("tp",) * len(pairs)),
+                       hosts=hosts, zero=1.8e9)  # fmt: skip
+
+
+def _sectioned(seed: int) -> Any:
+    """What is read off drawn sections: their table, findings, layers of a page, meshes, and saves that a script makes itself."""
+    import base64
+
+    from windtunnel.fleet.findings import slow_ranks
+    from windtunnel.fleet.findings.judge import judge
+    from windtunnel.fleet.findings.steps import roles_of_groups, step_table
+    from windtunnel.runs.fleet.kept import _ring_saves
+    from windtunnel.runs.fleet.view import bin_steps, flows_of, heat_layers, mesh_of
+
+    sections = drawn_sections(seed)
+    table, judged = step_table(sections), judge(sections)
+    answers = [[np.nan_to_num(value, nan=-1.0) for value in vars(table).values() if isinstance(value, np.ndarray)]]
+    answers += [[int(section), np.nan_to_num(values, nan=-1.0)] for section, values in table.work.items()]
+    answers.append([[one.as_dict(), *said([one.text, *one.evidence])] for one in (*judged.findings, *judged.routine)])
+    answers.append([[one.size, one.cost, one.ranks, *said([one.text])] for one in slow_ranks.starved_ranks(table)])
+    for layer in heat_layers(table).values():
+        values = np.frombuffer(base64.b64decode(layer["values"]), np.int8).astype(float)
+        answers.append([[np.nan if value is None else value for value in layer["usual"]], np.round(values / 4.0)])
+    answers += [bin_steps(table), flows_of(sections, 30), mesh_of([], list(range(6)), sections), roles_of_groups(sections)]
+    return digest([*answers, *_ring_saves(sections)])
+
+
 def watched_cases() -> dict[str, Callable[[], Any]]:
     """Name → what computes its figures."""
     table: dict[str, Callable[[], Any]] = {f"shown run {number}": partial(_shown, number) for number in range(len(JUDGED))}
     table |= {f"beside its job {number}": partial(_beside, number) for number in range(len(WATCHED))}
+    table |= {f"sections {seed}": partial(_sectioned, seed) for seed in range(5)}
     return table | {
         f"tests of a node of {name}": partial(or_refused, partial(_node_tests, name))
         for name in ("h100-ib", "a100-pcie", "gb200-nvl72", "mi300x-roce", "dgx-1v")

@@ -172,6 +172,12 @@ SEARCHES: dict[str, tuple[Sequence[str], dict[str, Any], Any, dict[str, Any]]] =
         "time",
         {},
     ),
+    "front of many": (
+        ("cluster.price_per_gpu_hour=2",),
+        OPEN | {"plan.vpp": (1, 2), "plan.sharding": ("none", "zero1", "zero3"), "plan.micro_batch": (1, 2, 4)},
+        ["time", "joules"],
+        {},
+    ),
     "own plan": (("plan.recompute=full", "plan.micro_batch=2"), {"plan.recompute": ("none", "full"), "plan.micro_batch": (1, 2)},
                  "joules", {}),
 }  # fmt: skip

@@ -92,7 +92,7 @@ def _calls(runner: Runner, jobs: int) -> Calls:
     kept = WORK / f"calls-{state(['src'])}.json"
     known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     files = sorted({name.split("::")[0] for name in runner.items})
-    texts = {file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:12] for file in files}
+    texts = {file: _text(ROOT / file) for file in files}
     stale = {file for file in files if known.get(file, {}).get("text") != texts[file]}
     for file, part in calls_of(runner, stale, jobs):
         known[file] = {"text": texts[file], **part}
@@ -105,6 +105,12 @@ def _calls(runner: Runner, jobs: int) -> Calls:
     if calls.failing:
         print(f"{len(calls.failing)} tests fail without a mutant and are left out: {calls.failing[:5]}", file=sys.stderr)
     return calls
+
+
+def _text(test: Path) -> str:
+    """A name for the text of a file of tests and of those beside it that are none."""
+    beside = sorted(path for path in test.parent.glob("*.py") if not path.name.startswith("test_"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in (test, *beside))).hexdigest()[:12]
 
 
 def _key(mutant: Mutant) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -108,7 +109,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "traces": ("linked_traces", "other_traces", "formats_analyses", "runs_alone", "runs_waits", "laws/scanned_traces"),
     "spec": ("spec_*", "schedules", "hybrids", "loss", "families", "moe", "vision", "unequal", "offload", "goodput_job"),
 }
-"""Room -> tests/unit/test_<pattern>.py that are near to it, or tests/<folder>/test_<pattern>.py: they run first."""
+"""Room -> tests/unit/test_<pattern>.py that are near to it, or tests/<folder>/test_<pattern>.py: they run first, with the watched
+answers of tests/golden and those tests that name its modules."""
 
 FILES: dict[str, tuple[str, ...]] = {
     "service": ("store/queue.py", "store/shelf.py", "store/backup.py", "web/guard.py", "web/tokens.py", "work/outcome.py"),
@@ -149,12 +151,15 @@ def files_of(room: str) -> list[Path]:
 
 
 def near(room: str) -> list[Path]:
-    """The tests of a room, nearest first; those of rooms without wide tests have the watched answers besides."""
+    """The tests of a room, nearest first: those of its patterns, the watched answers, and others that name its modules."""
     paths: list[Path] = []
-    watched = ("golden/answers", *(("golden/golden",) if room.startswith("predict/") else ()))
-    for pattern in (*ROOMS[room], *(watched if room in LIGHT or room == "spec" else ())):
+    for pattern in (*ROOMS[room], "golden/answers", *(("golden/golden",) if room.startswith("predict/") else ())):
         folder, _, name = pattern.rpartition("/")
         paths += sorted((ROOT / "tests" / (folder or "unit")).glob(f"test_{name}.py"))
+    modules = [f"{room}/{name.removesuffix('.py')}" for name in FILES.get(room, ())] or [room]
+    named = re.compile(rf"\bwindtunnel\.({'|'.join(modules)})\b".replace("/", r"\."))
+    others = [path for folder in ("unit", "laws", "engines") for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
+    paths += [path for path in others if named.search(path.read_text(encoding="utf-8"))]
     return list(dict.fromkeys(paths))
 
 

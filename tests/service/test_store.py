@@ -122,6 +122,8 @@ def test_jobs_that_ran_wait_again_in_a_copy(tmp_path: Path) -> None:
         )
     Shelf(database, Blobs(tmp_path / "first" / "blobs")).note([AuditRow(1.0, "ann", "POST /x", "::1", 200)])
     back_up(ServiceSettings(str(tmp_path / "first")), tmp_path / "copy.tar")
+    with tarfile.open(tmp_path / "copy.tar") as tar:
+        assert {member.mode for member in tar} == {0o600}  # answers are for their owner alone
     restore_copy(ServiceSettings(str(tmp_path / "second")), tmp_path / "copy.tar")
     with Database(tmp_path / "second").reading() as connection:
         assert connection.execute(select(jobs.c.state, jobs.c.owner)).one() == ("queued", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,6 +162,16 @@ def test_a_model_that_fits_nowhere_says_what_would_do() -> None:
     assert serve(server_of(model, "h100-ib", 4, "vllm", ServePlan(tp=4)), load).requests == 10
     with pytest.raises(PlanError, match=r"Write --tp 64 --gpus 64\.$"):
         serve(server_of(load_model("llama3.1-405b"), "rtx-4090", 8, "vllm", ServePlan(tp=8)), load)
+
+
+def test_what_is_said_to_fit_fits_in_every_engine() -> None:
+    """TensorRT-LLM's cache has a share of what weights leave, so that weights may have all of it; the others' cache and weights
+    have a share together. 1 TB of weights on two GPUs of 80 GB."""
+    for engine, most in (("vllm", 74), ("sglang", 75), ("trtllm", 82)):
+        asked: dict[str, Any] = {"engine": engine, "isl": 64, "osl": 2, "requests": 2, "concurrency": 1}
+        with pytest.raises(PlanError, match=rf"weights below {most} GB a GPU .* these are 515 GB. Write --tp 16 --gpus 16"):
+            wt.serve_predict("kimi-k2", "a100-ib", 2, tp=2, **asked)
+        assert wt.serve_predict("kimi-k2", "a100-ib", 16, tp=16, **asked).tokens_per_s > 0.0
 
 
 def test_limits_that_nothing_meets_name_the_nearest() -> None:

@@ -111,9 +111,11 @@ def _narrow_enough(server: Server, usable: float) -> str | None:
 def _what_fits(server: Server, weights: float, activations: float) -> tuple[str, str]:
     """(what is allowed, what to type) for a model that does not fit."""
     gpu, plan = server.job.cluster.gpu, server.plan
-    usable = weights + ENGINES[server.engine.name].cache_bytes(
-        server.engine, usable_bytes(server), weights, activations, context_bytes(server)
+    seen, context = usable_bytes(server), context_bytes(server)
+    empty, left = (
+        ENGINES[server.engine.name].cache_bytes(server.engine, seen, each, activations, context) for each in (0.0, weights)
     )
+    usable = empty * weights / (empty - left)  # where weights leave nothing: a byte of them may cost the cache less than one
     allowed = f"weights below {usable / 1e9:.0f} GB a GPU of {gpu.name}; these are {weights / 1e9:.0f} GB"
     if usable <= 0.0:
         return allowed, f"Write --step-tokens {max(1, server.engine.step_tokens // 4)}."
