@@ -14,7 +14,8 @@ EXPECTED = Path(__file__).parent / "expected"
 
 def main() -> int:
     """0 if anything could be written; stale files go away."""
-    sys.path.insert(0, str(Path(__file__).parent))
+    here = Path(__file__).resolve().parent
+    sys.path[:0] = [str(here), str(here.parent), str(here.parents[1])]
     from cases import CASES, figures, file_of
 
     EXPECTED.mkdir(exist_ok=True)
