@@ -16,7 +16,7 @@ from windtunnel.base.registry import Registry
 from windtunnel.network.algorithm import ALGORITHMS
 from windtunnel.rl.mode import MODES
 from windtunnel.serving.engine import ENGINES
-from windtunnel.spec.mixer import MIXERS
+from windtunnel.spec.mixer import MIXERS, Mixer
 
 SRC = Path(__file__).parents[2] / "src" / "windtunnel"
 
@@ -70,7 +70,7 @@ def covers(exception: tuple[str, str], place: str, name: str) -> bool:
 @pytest.mark.parametrize("registry", REGISTRIES)
 def test_no_member_is_named_elsewhere(registry: str) -> None:
     wrong = [(place, line, name) for place, line, name in named(registry) if not any(covers(e, place, name) for e in EXCEPTIONS)]
-    assert not wrong
+    assert not wrong, "ask the member instead: it brings what others have to know of it"
 
 
 def test_each_exception_is_needed() -> None:
@@ -83,3 +83,14 @@ def test_each_member_lies_in_the_folder(registry: str) -> None:
     folder, members = REGISTRIES[registry]
     room = "windtunnel." + folder.rstrip("/").replace("/", ".")
     assert all(type(member).__module__.startswith(room) for member in members.own_members.values())
+
+
+@pytest.mark.parametrize("which", ["letter", "alone"])
+def test_a_letter_means_one_mixer_in_a_model(which: str) -> None:
+    """Else the first is taken in silence."""
+    sharing: dict[str, list[str]] = {}
+    for name, mixer in MIXERS.own_members.items():
+        sharing.setdefault(getattr(mixer, which), []).append(name)
+    several = {letter: names for letter, names in sharing.items() if letter and len(names) > 1}
+    wrong = {letter: names for letter, names in several.items() if any(type(MIXERS[name]).suits is Mixer.suits for name in names)}
+    assert wrong == {}, f"another `{which}`, or `suits` in each that has it"

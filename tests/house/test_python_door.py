@@ -162,7 +162,7 @@ def function_of(path: str) -> Any:
 
 
 def test_every_verb_has_its_function() -> None:
-    assert sorted(verbs()) == sorted([*FUNCTIONS, *PROCESSES])
+    assert set(verbs()) ^ {*FUNCTIONS, *PROCESSES} == set(), "a line in FUNCTIONS or PROCESSES for each verb, and for no other"
     assert all(len(why) > 40 for why in PROCESSES.values())
 
 
@@ -204,7 +204,7 @@ def answers(folder: Path) -> dict[str, object]:
 
 
 def test_the_script_asks_every_verb(answers: dict[str, object]) -> None:
-    assert set(answers) == {*COMMANDS, *MOST_OTHERS}
+    assert set(answers) ^ {*COMMANDS, *MOST_OTHERS} == set(), "a call in user_script.py, and a line in COMMANDS, for each verb"
     text = Path(user_script.__file__).read_text(encoding="utf-8")
     assert [path for path in FUNCTIONS.values() if f"wt.{path}(" not in text and path not in WITH_TORCH] == []
 

@@ -150,7 +150,7 @@ class InferenceEngine(ABC):
 
     def without_cuts(self, limits: ServeEngine) -> ServeEngine:
         """`limits` of an engine that computes each prompt in one pass. SpecError where its rules are not known for that."""
-        raise SpecError("whole_prompts", True, f"no: {self.title} without chunks of prompts is not modelled")
+        raise SpecError("whole_prompts", True, f"False: {self.title} without chunks of prompts is not modelled")
 
     def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
         """Bytes of the cache on a GPU of `usable` ones: what weights and a profile run of the largest pass leave of its share."""
@@ -175,7 +175,7 @@ ENGINES: Registry[InferenceEngine] = Registry(
 
 def engine_of(name: str, gpu: GPU, tp: int = 1) -> ServeEngine:
     """The engine with its defaults on `gpu`. UnknownName for another name."""
-    return ENGINES.find(name).limits(gpu, tp)
+    return replace(ENGINES.find(name).limits(gpu, tp), name=name)
 
 
 def release_numbers(release: str) -> tuple[int, ...]:
@@ -215,7 +215,7 @@ class EngineSettings:
         """The engine `name` on `gpu` with `tp` ranks of a copy, so set. UnknownName for another name, SpecError for a setting that
         it does not have."""
         rules = ENGINES.find(name)
-        limits = with_limits(rules.limits(gpu, tp), self.step_tokens, self.running, self.memory, self.polls)
+        limits = with_limits(engine_of(name, gpu, tp), self.step_tokens, self.running, self.memory, self.polls)
         limits = with_graphs(limits, self.graphs) if self.graphs is not None else limits
         limits = replace(limits, graph_tokens=0, captures_prompts=False, graphs=()) if self.eager else limits
         limits = rules.at_release(limits, self.release) if self.release is not None else limits
