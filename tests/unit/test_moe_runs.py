@@ -104,7 +104,7 @@ def test_shared_experts_are_in_the_router_s_graph_unless_they_run_beside_the_dis
 
 def test_modules_of_graphs_take_none_of_a_layer_s_seconds() -> None:
     def hosts(direction: Pass, **fields: Any) -> list[float]:
-        return host_of_blocks(build(make_job(**MIXED, host=Host(launch=5e-6, layer=2e-3), **fields)), direction)
+        return host_of_blocks(build(make_job(**MIXED, host=Host(launch=5e-6, layer=2e-3), **fields)))[direction]
 
     layer = 1
     assert hosts(Pass.FORWARD)[layer] == hosts(Pass.BACKWARD)[layer] == pytest.approx(2e-3)

@@ -38,9 +38,10 @@ def _read(cls: Any, frozen: bool) -> Any:
         cls.__repr__ = _text_of([one.name for one in found if one.repr])
     if "__eq__" not in own:
         cls.__eq__ = _equality(_values_of([one.name for one in found if one.compare]))
-    if not hashed:
-        parts = [one.name for one in found if (one.compare if one.hash is None else one.hash)]
-        cls.__hash__ = _hash_of(_values_of(parts)) if frozen else None
+    if not hashed and frozen:
+        cls.__hash__ = _hash_of(_values_of([one.name for one in found if (one.compare if one.hash is None else one.hash)]))
+    elif not hashed:
+        cls.__hash__ = None
     if frozen and not derived:
         cls.__setattr__, cls.__delattr__ = _refusals(cls, {one.name for one in found})
     return cls
@@ -117,7 +118,9 @@ def _write_init(cls: Any, frozen: bool) -> Any:
         if one.init:
             default = "=_absent" if made else "" if one.default is MISSING else f"=_of_{name}"
             (named if one.kw_only else positional).append(name + default)
-        value = f"_of_{name}()" if made and not one.init else f"_of_{name}() if {name} is _absent else {name}" if made else name
+        value = f"_of_{name}()" if made else name
+        if made and one.init:
+            value += f" if {name} is _absent else {name}"
         body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")

@@ -39,7 +39,7 @@ from windtunnel.reality.score.kernel_tables import kernel_scores
 from windtunnel.reality.score.layers import is_layer_table, layer_scores
 from windtunnel.reality.score.power_caps import cap_scores, is_cap_table
 from windtunnel.reality.score.report import Report
-from windtunnel.reality.score.scores import Score, describe_plan
+from windtunnel.reality.score.scores import Score, describe_plan, errors_stated_by
 from windtunnel.reality.score.verdicts import run_failed, verdicts
 
 Progress = Callable[[int, int, str], None]
@@ -291,13 +291,11 @@ def _score(
         source_seen=row.verified != "memory",
         fitted=(row.family, quantity) in fitted,
         complete=row.complete == "y",
-        claimed_pct=100.0 * prediction.relative_error if prediction and quantity == "step_time_s" else None,
         job=_describe_row(row, prediction),
         precision=row.precision or "",
         framework=row.framework or "",
         kind=kind_of_run(prediction.job) if prediction else None,
-        implied_pct=100.0 * prediction.error_of_parts if prediction and quantity == "step_time_s" else None,
-        longest=prediction.longest_s if prediction and quantity == "step_time_s" else None,
+        **(errors_stated_by(prediction) if prediction and quantity == "step_time_s" else {}),
     )
 
 

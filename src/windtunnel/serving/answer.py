@@ -202,8 +202,8 @@ class Served:
     def _widest_group(self) -> int:
         """Ranks of a copy that exchange in each layer, of which the record has none over NICs: where prompts have copies of their
         own, it has DP-attention ranks of several nodes."""
-        plan, apart = self.server.plan, self.kind.sides == "apart"
-        if plan.dp > 1 and apart:
+        plan = self.server.plan
+        if plan.dp > 1 and self.kind.sides == "apart":
             return 1
         return plan.expert_ranks if self.server.model.experts else plan.tp
 

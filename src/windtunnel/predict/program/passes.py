@@ -67,12 +67,10 @@ def host_of_pass(job: Job, direction: Pass) -> float:
     return 0.0 if direction is Pass.WEIGHT_GRADIENT else job.runtime.host.micro_batch / job.cluster.node.host_speed
 
 
-def host_of_blocks(workload: Workload, direction: Pass) -> list[float]:
-    """Seconds of the host before each of the workload's blocks in a pass. A layer's modules share its seconds equally; those that a
-    CUDA graph replays take none."""
+def host_of_blocks(workload: Workload) -> dict[Pass, list[float]]:
+    """Seconds of the host before each of the workload's blocks, by pass; those of weight gradients are booked with input gradients.
+    A layer's modules share its seconds equally; those that a CUDA graph replays take none."""
     job, ops = workload.job, workload.ops
-    if direction is Pass.WEIGHT_GRADIENT:
-        return [0.0] * len(workload.blocks)
     host, hooked = job.runtime.host, job.plan.shards_parameters and job.dp * job.plan.cp > 1
     hosts: list[float] = []
     for block in workload.blocks:
@@ -81,7 +79,7 @@ def host_of_blocks(workload: Workload, direction: Pass) -> list[float]:
         replayed = [bool(graphed[module == each].all()) for each in (SCOPES if graphed.any() else ()) if each in module]
         eager = 1.0 - sum(replayed) / max(len(replayed), 1)
         hosts.append((host.layer * eager + (host.sharded if hooked else 0.0)) / job.cluster.node.host_speed)
-    return hosts
+    return {way: [0.0] * len(hosts) if way is Pass.WEIGHT_GRADIENT else hosts for way in Pass}
 
 
 def in_a_row(parts: list[PassRows], block_host: list[float], pass_host: float) -> PassRows:

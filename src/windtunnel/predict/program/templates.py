@@ -69,7 +69,7 @@ class Templates:
         self.gathers: dict[Blocks, tuple[list[int], list[tuple[Demand, float]]]] = {}  # before the first pass of a virtual stage
         self.call_of = costs.call_of
         self.demands = StepDemands.of(workload)
-        self.hosts = {direction: host_of_blocks(workload, direction) for direction in Pass}
+        self.hosts = host_of_blocks(workload)
 
     def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
         """A pass through `blocks` in model order; backward runs them in reverse.

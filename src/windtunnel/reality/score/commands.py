@@ -21,7 +21,7 @@ from windtunnel.predict.published import kind_of_run
 from windtunnel.reality.jobs.blanks import Predict
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.rows.table import named_columns
-from windtunnel.reality.score.scores import Score, describe_plan
+from windtunnel.reality.score.scores import Score, describe_plan, errors_stated_by
 from windtunnel.spec.loading.files import names
 
 COLUMNS = ("command", "on")
@@ -77,13 +77,11 @@ def _score(row: Mapping[str, str], predict: Predict, fitted: Fitted) -> Score:
         source_seen=row.get("verified", "source seen") != "memory",
         fitted=(family, STEP) in fitted,
         complete=True,
-        claimed_pct=100.0 * prediction.relative_error,
         job=f"{job.model.name} on {job.cluster.gpus} {job.cluster.gpu.id}: {describe_plan(job)}",
         precision=job.runtime.precision,
         framework=job.runtime.framework,
         kind=kind_of_run(job),
-        implied_pct=100.0 * prediction.error_of_parts,
-        longest=prediction.longest_s,
+        **errors_stated_by(prediction),
     )
 
 

@@ -11,6 +11,7 @@ from statistics import fmean, median
 from typing import Any
 
 from windtunnel.base.dataclasses import dataclass
+from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import RunKind
 from windtunnel.spec import Job
 
@@ -20,6 +21,15 @@ def describe_plan(job: Job) -> str:
     plan = job.plan
     degrees = f"tp {plan.tp} pp {plan.pp} vpp {plan.vpp} dp {job.dp}"
     return f"{degrees} mbs {plan.micro_batch} gbs {plan.global_batch} seq {plan.seq} {plan.recompute}"
+
+
+def errors_stated_by(prediction: Prediction) -> dict[str, Any]:
+    """What a prediction says of the error of its step, as fields of `Score`."""
+    return {
+        "claimed_pct": 100.0 * prediction.relative_error,
+        "implied_pct": 100.0 * prediction.error_of_parts,
+        "longest": prediction.longest_s,
+    }
 
 
 @dataclass(frozen=True)

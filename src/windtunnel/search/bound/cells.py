@@ -99,7 +99,7 @@ class Chains:
     def add(self, workload: Workload, costs: Costs) -> Floats:
         """[measures, passes, blocks] least seconds, which are there after `measure`; 0 for passes that are not measured."""
         runtime, ops = workload.job.runtime, workload.ops
-        block_host = {way: host_of_blocks(workload, way) for way in self.ways}
+        block_host = host_of_blocks(workload)
         out = np.zeros((len(Measure), len(Pass), len(workload.blocks)))
         pairs = np.array([(w + (-1, -1))[:2] for w in workload.waits], np.int32).reshape(-1, 2)
         for place, block in enumerate(workload.blocks):
