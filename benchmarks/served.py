@@ -1,10 +1,13 @@
 """Time to first token and for each further one, predicted against measured servers.
 
 python benchmarks/served.py TABLE.csv [--mode agg|disagg] [--every N[:FIRST],...] [--worst N] [--speculate WORDS] [--record FILE]
+    [--prompts FACTOR]
 
 TABLE.csv has one row for a server at a stated concurrency, with the columns of aiconfigurator's `silicon_sample.csv`: backend,
 model_path, system, mode, isl, osl, batch_size, tp_size, attention_dp_size, moe_ep_size, gemm_quant_mode, silicon_ttft_ms,
-silicon_tpot_ms. Nothing is fitted on it. Without the file the script says so and ends.
+silicon_tpot_ms. One constant is fitted on it, on the rows of `--every 8:2,8:5,8:7` that
+the record takes: `engine.PROMPTS`, where the median error of tokens is least (`--prompts`: another one). Without the file the script
+says so and ends.
 
 What rows leave open, and how it is read here: lengths of the public benchmark's runs are drawn from 0.8 to 1.0 of the stated ones
 (its `--random-range-ratio 0.8`); where tp is beyond a node of eight and is moe_tp x moe_ep, or tp equals the DP-attention ranks,
@@ -45,6 +48,7 @@ from windtunnel.compute.engines.file import choose_carried
 from windtunnel.formats.jobs.servers.launch import BALANCE_WAIT
 from windtunnel.serving import Served, ServePlan, answer, serve, server_of, step_times
 from windtunnel.serving.drafting import times_of as drafting_times
+from windtunnel.serving.engine import PROMPTS
 from windtunnel.serving.load import drawn_load
 from windtunnel.serving.predict import serve_sides
 from windtunnel.serving.published import (
@@ -175,6 +179,7 @@ class Launch:
     experts: str | None = None
     memory: float | None = None
     ahead: bool = False
+    prompts: float = PROMPTS
 
 
 @cache
@@ -190,14 +195,13 @@ def times_of(
     if launch.drafts and model in DRAFTERS and not served.mtp_layers:
         served = served.model_copy(update={"mtp_layers": 1})
     drafts = speculation_of(launch.drafts, served, load_model) if launch.drafts and served.mtp_layers else None
-    return drafting_times(
-        server_of(
-            served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=launch.kv,
-            step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release,
-            graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain, expert_kernel=launch.experts,
-            memory=launch.memory, ahead=launch.ahead,
-        )
+    server = server_of(
+        served, machine, copies * plan.gpus, engine, plan, weights=weights, attention_weights=attention or None, kv=launch.kv,
+        step_tokens=tokens, running=launch.running, polls=launch.polls, speculation=drafts, release=release,
+        graphs=graphs or launch.graphs, sync=plain, whole_prompts=plain, expert_kernel=launch.experts,
+        memory=launch.memory, ahead=launch.ahead,
     )  # fmt: skip
+    return drafting_times(replace(server, engine=replace(server.engine, prompts=launch.prompts)))
 
 
 def launched(row: dict[str, str], model: str, weights: str, plan: ServePlan) -> Launch:
@@ -314,7 +318,7 @@ def generated(engine: str, release: str, isl: int, users: int) -> tuple[int | No
     return isl + 1500 + seats, GRAPHS if engine == "trtllm" and release == GENERATED else None
 
 
-def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> Served:
+def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS, prompts: float = PROMPTS) -> Served:
     """The row's server under its load of `each` requests a user. KeyError for one that leaves its numbers of workers open."""
     model = MODELS[row["model_path"].split("/")[-1]]
     weights = FORMATS[row["moe_quant_mode"]] if row["moe_quant_mode"] else FORMATS[row["gemm_quant_mode"]]
@@ -330,7 +334,7 @@ def predict_row(row: dict[str, str], speculate: str = "", each: int = USERS) -> 
     elif row["mode"] == "agg":
         chunk, graphs = generated(row["backend"], row["backend_version"], isl, users)
         launch = Launch(chunk=chunk)
-    launch = replace(launch, drafts=speculate) if speculate else launch
+    launch = replace(launch, drafts=speculate or launch.drafts, prompts=prompts)
     formats = (weights, attention)
     longest = isl if isl > 8192 else 0
     release = row["backend_version"] if row["backend_version"][:1].isdigit() else BUILDS.get(row["backend_version"])
@@ -378,7 +382,8 @@ def chosen_rows(every: str, count: int) -> list[int]:
 
 
 def score(
-    path: Path, every: str, mode: str = "agg", speculate: str = "", most: int = 10**9, each: int = USERS, scored: str = ""
+    path: Path, every: str, mode: str = "agg", speculate: str = "", most: int = 10**9, each: int = USERS, scored: str = "",
+    prompts: float = PROMPTS,
 ) -> Iterator[ServedRow]:
     """The rows of a mode that `every` names; those with more than `most` users are left out."""
     with path.open(newline="", encoding="utf-8") as file:
@@ -391,7 +396,7 @@ def score(
                 raise KeyError("the row leaves its numbers of workers open")
             if users_of(row) > most:
                 continue
-            served = predict_row(row, speculate, each)
+            served = predict_row(row, speculate, each, prompts)
         except (WindtunnelError, KeyError) as error:
             yield ServedRow(row, 0.0, 0.0, str(error) or type(error).__name__)
         else:
@@ -492,6 +497,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10**9, help="users")
     parser.add_argument("--carried", action="store_true")
     parser.add_argument("--each", type=int, default=USERS, help="requests of a user")
+    parser.add_argument("--prompts", type=float, default=PROMPTS)
     options = parser.parse_args()
     if options.table is None or not options.table.is_file():
         print("no table of measured servers: nothing to score")
@@ -499,7 +505,7 @@ def main() -> None:
     if options.carried:
         step_times.choose_engine = choose_carried
         answer.is_unmeasured = lambda gpu: True
-    chosen = (options.every, options.mode, options.speculate, options.most, options.each, options.scored)
+    chosen = (options.every, options.mode, options.speculate, options.most, options.each, options.scored, options.prompts)
     rows = list(score(options.table, *chosen))
     show(rows, options.worst)
     if options.record is None:

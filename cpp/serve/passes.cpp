@@ -80,7 +80,7 @@ double PassTimes::model_seconds(const Passing& pass, Number sampled) {
     if (pass.prompt) total += layer.layers * prompt_seconds(kind, layer, pass);
     if (pass.decodes) total += layer.layers * layer.cached_seconds(pass);
   }
-  return with_host(total, pass.decodes, is_captured(pass));
+  return with_host(total, pass.decodes, is_captured(pass), pass.prompt > 0);
 }
 
 double PassTimes::meeting_seconds(std::span<const RankPass> ranks, Number idle) {
@@ -90,7 +90,7 @@ double PassTimes::meeting_seconds(std::span<const RankPass> ranks, Number idle) 
   }
   double most = 0.0, everyone = 0.0;
   Number sampled = 0, decodes = 0;
-  bool captured = true;
+  bool captured = true, prompts = false;
   for (const RankPass& rank : ranks) {
     const double tokens = pad_tokens(rank.pass.tokens());
     most = std::max(most, tokens);
@@ -98,6 +98,7 @@ double PassTimes::meeting_seconds(std::span<const RankPass> ranks, Number idle) 
     sampled = std::max(sampled, rank.sampled);
     decodes = std::max(decodes, rank.pass.decodes);
     captured = captured && is_captured(rank.pass);
+    prompts = prompts || rank.pass.prompt > 0;
   }
   everyone += static_cast<double>(idle) * pad_tokens(1);
   double total = own(most);
@@ -113,7 +114,7 @@ double PassTimes::meeting_seconds(std::span<const RankPass> ranks, Number idle) 
     }
     total += layer.layers * slowest;
   }
-  total = with_host(total, decodes, captured);
+  total = with_host(total, decodes, captured, prompts);
   return drafts ? total + drafted : total;
 }
 
@@ -168,9 +169,10 @@ bool PassTimes::is_captured(const Passing& pass) const {
   return pass.tokens() <= host.graph_tokens && (host.captures_prompts || !pass.prompt);
 }
 
-double PassTimes::with_host(double seconds, Number decodes, bool captured) const {
+double PassTimes::with_host(double seconds, Number decodes, bool captured, bool prompts) const {
   const double called = captured ? host.launched : std::max(host.launched, host.called);
-  const double spent = std::max(seconds * host.kernels, called) + host.gap + host.request_gap * static_cast<double>(decodes);
+  const double kernels = seconds * host.kernels * (prompts ? host.prompts : 1.0);
+  const double spent = std::max(kernels, called) + host.gap + host.request_gap * static_cast<double>(decodes);
   return std::max(spent, host.sent * static_cast<double>(decodes));
 }
 

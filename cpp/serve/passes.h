@@ -52,7 +52,7 @@ struct LayerCosts {
 
 // What a host adds, and which passes are captured graphs.
 struct HostCosts {
-  double kernels = 1.0, launched = 0.0, called = 0.0, gap = 0.0, request_gap = 0.0, sent = 0.0;
+  double kernels = 1.0, prompts = 1.0, launched = 0.0, called = 0.0, gap = 0.0, request_gap = 0.0, sent = 0.0;
   Number graph_tokens = 0;
   bool captures_prompts = false;
   bool padded = true;  // else only passes of as many decoding requests as `graph_sizes` has are captured
@@ -104,7 +104,7 @@ class PassTimes {
   [[nodiscard]] double prompt_seconds(Number kind, const LayerCosts& layer, const Passing& pass);
   [[nodiscard]] double pad_tokens(Number tokens) const;
   [[nodiscard]] bool is_captured(const Passing& pass) const;
-  [[nodiscard]] double with_host(double seconds, Number decodes, bool captured) const;
+  [[nodiscard]] double with_host(double seconds, Number decodes, bool captured, bool prompts) const;
 
   const PromptPrice* price_ = nullptr;
   std::unordered_map<PromptKey, double, PromptHash> prompts_;

@@ -137,6 +137,7 @@ def _host_numbers(times: StepTimes) -> dict[str, Any]:
     engine, model = times.server.engine, times.server.model
     return {
         "kernels": engine.kernels,
+        "prompts": engine.prompts,
         "launched": engine.layer_host * model.layers,
         "called": engine.call_host * times.calls,
         "gap": engine.gap,

@@ -38,6 +38,14 @@ Qwen3-30B-A3B with tp 4 (vllm-project/vllm issue 45709), 82.6 ms for the 61 of D
 over the operators of a layer here these are 51, 52, 48 and 83 us."""
 
 
+PROMPTS = 1.25
+"""Seconds of a pass that holds prompts over those of its kernels, which tables time alone on a cool GPU: power holds the clock of long
+products, loads of experts are uneven, and kernels wait for each other. One figure for three engines and all GPUs, where a token's
+median error is least on 704 loads of public servers that `benchmarks/served.py` records (`--prompts`): it falls from 9.4 to 8.2 %, its
+bias from -4 to 0, a first token's error from 24 to 17 %. Products of a training step take 1.16 times as long as alone on Hopper
+(`catalog/calibration/training.toml`)."""
+
+
 EXPERT_KERNELS = ("cutlass", "deepgemm", "triton")
 """Kernels of fused experts that a server may state; a GPU on which they were not timed runs the quickest."""
 
@@ -67,7 +75,8 @@ class ServeEngine:
     between them is padded; empty: every pass up to `graph_tokens` is padded to the next captured one. `cuts_prompts`: a
     prompt for which a pass has no room is cut, unless it is longer than any pass. `gates_apart`: gates of linear attention have a
     product each. `expert_kernel`: the kernel of fused experts, where it is not the quickest (`EngineCurves.other_experts`).
-    `counts_graphs`: memory of captured graphs is taken off the cache's. `indexed`: seconds in which PyTorch copies a number of a
+    `counts_graphs`: memory of captured graphs is taken off the cache's. `prompts`: seconds of a pass that holds
+    prompts over those of its kernels. `indexed`: seconds in which PyTorch copies a number of a
     recurrence's state by index after a pass has verified drafts, of which the accepted one's state is kept; 0: a kernel does it.
     """
 
@@ -99,6 +108,7 @@ class ServeEngine:
     counts_graphs: bool = True
     indexed: float = 0.0
     kernels: float = 1.0
+    prompts: float = PROMPTS
     client: float = 0.0
 
 

@@ -163,7 +163,7 @@ class StepTimes:
                 total += count * self.prompt_seconds(kind, mixing, one)
             if one.decodes:
                 total += count * self.cached_seconds(mixing, one)
-        return self._with_host(total, one.decodes, self.is_captured(one))
+        return self._with_host(total, one.decodes, self.is_captured(one), one.prompt > 0)
 
     def meeting_seconds(self, ones: Sequence[tuple[Passing, int, int]], idle: int) -> float:
         """Seconds of a pass of ranks that share experts: (pass, sampled tokens, ranks that do the same), and `idle` ranks with an
@@ -183,7 +183,7 @@ class StepTimes:
                 spent[decoding] += self._cached_seconds(mixing, sizes[:, decoding])
             total += count * float(spent.max())
         captured = all(self.is_captured(one) for one, _, _ in ones)
-        return self._with_host(total, max(one.decodes for one, _, _ in ones), captured)
+        return self._with_host(total, max(one.decodes for one, _, _ in ones), captured, any(one.prompt for one, _, _ in ones))
 
     def is_captured(self, one: Passing) -> bool:
         """Whether a captured graph has the kernels of a pass."""
@@ -192,13 +192,18 @@ class StepTimes:
             return not one.prompt and one.decodes in engine.graphs
         return one.tokens <= self.graph_limit and (engine.captures_prompts or not one.prompt)
 
-    def _with_host(self, seconds: float, decodes: int, captured: bool) -> float:
+    def _with_host(self, seconds: float, decodes: int, captured: bool, prompts: bool) -> float:
         """`seconds` of kernels, with what the host adds: it calls kernels before they run."""
         engine = self.server.engine
         called = engine.layer_host * self.server.model.layers
         called = called if captured else max(called, engine.call_host * self.calls)
-        spent = max(seconds * engine.kernels, called) + engine.gap + engine.request_gap * decodes
+        spent = max(seconds * self.served_over_alone(prompts), called) + engine.gap + engine.request_gap * decodes
         return max(spent, engine.sent * decodes)
+
+    def served_over_alone(self, prompts: bool) -> float:
+        """Seconds of a pass's kernels in a server over those alone; `prompts`: whether the pass holds any."""
+        engine = self.server.engine
+        return engine.kernels * (engine.prompts if prompts else 1.0)
 
     @cached_property
     def calls(self) -> int:
@@ -226,6 +231,8 @@ class StepTimes:
         parts["norms and activations"] += float(self.price_blocks([self.graph.embedding(tokens)])[0])
         parts["communication"] += self.server.engine.host_task * self._nic_calls if self.is_captured(one) else 0.0
         parts["head and sampling"] = float(np.interp(sampled, *self.heads)) if sampled else 0.0
+        longer = self.served_over_alone(one.prompt > 0)
+        parts = {name: longer * spent for name, spent in parts.items()}
         parts["host"] = self.server.engine.gap + self.server.engine.request_gap * one.decodes
         return {name: spent for name, spent in parts.items() if spent > 0.0}
 

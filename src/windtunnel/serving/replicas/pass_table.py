@@ -31,7 +31,7 @@ class PassTable:
         self.octaves = STEPS * max(1, math.ceil(math.log2(max(most, 2)))) + 1
         self.contexts = 2.0 ** (np.arange(self.octaves + 1) / STEPS)
         self.rows: dict[int, list[float]] = {}
-        self.gap, self.request_gap, self.kernels = engine.gap, engine.request_gap, engine.kernels
+        self.gap, self.request_gap = engine.gap, engine.request_gap
         self.launched = engine.layer_host * server.model.layers
         self.called = max(self.launched, engine.call_host * times.calls)
         self.sent = engine.sent
@@ -89,7 +89,8 @@ class PassTable:
     def _with_host(self, kernels: float, one: Passing) -> float:
         """Seconds of the pass `one` of a rank, with what its host adds, as `StepTimes` has it."""
         called = self.launched if self.times.is_captured(one) else self.called
-        return max(max(kernels * self.kernels, called) + self.gap + self.request_gap * one.decodes, self.sent * one.decodes)
+        spent = max(kernels * self.times.served_over_alone(one.prompt > 0), called)
+        return max(spent + self.gap + self.request_gap * one.decodes, self.sent * one.decodes)
 
     def _plain_seconds(self, tokens: int, everyone: int) -> float:
         """Kernel seconds of rows that depend on tokens alone: `tokens` of the fullest rank, `everyone`'s in all."""
