@@ -153,7 +153,7 @@ def asks(options: Callable[P, Options], *, spread: bool = False) -> Callable[[Ca
         lines = [f"`{one.name}`: {one.help}" for one in options_of(kind)]
         ask.__name__ = ask.__qualname__ = answer.__name__
         ask.__module__ = answer.__module__
-        ask.options = kind  # type: ignore[attr-defined]
+        ask.options, ask.of_options = kind, answer  # type: ignore[attr-defined]
         ask.__doc__ = "\n".join([inspect.getdoc(answer) or "", "", *lines])
         signature = inspect.signature(kind)
         if spread:

@@ -11,7 +11,6 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.shared.common import fault_sets, notes, stoppable, write, write_json
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.network.options import OPS, CollectiveCommandOptions
 
@@ -68,10 +67,6 @@ def _size(row: dict[str, object]) -> float:
     return float(str(row["size"]))
 
 
-ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "dims", "show", "per_node", "seed", "fault", "sets")
-
-
-@command_of(CollectiveCommandOptions, order=ORDER)
 def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
     from windtunnel.network import api
     from windtunnel.network.options import sizes_of

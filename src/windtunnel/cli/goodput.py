@@ -6,7 +6,6 @@ import os
 
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.common import bar
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.goodput.options import GoodputCommandOptions
 
@@ -16,7 +15,6 @@ DEFAULT = "llama3-2024"
 DEFAULT_DAYS = 30.0
 
 
-@command_of(GoodputCommandOptions, of_a_run=True)
 def command(asked: GoodputCommandOptions, outputs: Outputs) -> None:
     from windtunnel.goodput import goodput
 

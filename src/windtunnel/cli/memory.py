@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.captured import answer_memory, is_capture
 from windtunnel.cli.shared.common import show_spinner, write
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs, said_command
 from windtunnel.memory.options import MemoryCommandOptions
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from windtunnel.api.memory import MemoryReport
 
 
-@command_of(MemoryCommandOptions, loads=False)
 def command(asked: MemoryCommandOptions, outputs: Outputs) -> None:
     from windtunnel.api.memory import check_stage
     from windtunnel.api.step import memory

@@ -11,7 +11,6 @@ from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.captured import is_capture, load_captured
 from windtunnel.cli.shared.common import bar, fault_sets, notes, show_spinner
 from windtunnel.cli.shared.job import states_rl, tell_assumed, tell_ignored
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.predict.options import PredictCommandOptions
 
@@ -20,23 +19,7 @@ if TYPE_CHECKING:
     from windtunnel.predict.prediction import Prediction
     from windtunnel.sheet.blocks import Sheet
 
-ORDER = (
-    "network",
-    "trace",
-    "on",
-    "model",
-    "megatron",
-    "profile",
-    "kernels",
-    "calibration",
-    "fault",
-    "seed",
-    "beside",
-    "background",
-)
 
-
-@command_of(PredictCommandOptions, of_a_run=True, loads=False, order=ORDER)
 def command(asked: PredictCommandOptions, outputs: Outputs) -> None:
     from windtunnel.jobs.load import job_beside, with_calibration
     from windtunnel.predict import predict

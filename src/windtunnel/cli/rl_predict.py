@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from windtunnel.cli.shared.common import show_spinner
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.rl.options import RLPredictOptions
 
@@ -34,6 +33,3 @@ def answer_rl(asked: RLPredictOptions, outputs: Outputs) -> None:
             raise best
         replace(outputs, json=None, csv=None, quiet=True).show(step_sheet(best, tried), {})
     replace(outputs, html=None, sheet=None).show(splits_sheet(tried), table)
-
-
-command = command_of(RLPredictOptions)(answer_rl)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, Nothing, SpecError
 from windtunnel.cli.shared.common import notes, print_list, show_spinner, write, write_json
-from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.formats.logs.rl_steps import says_rollouts
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.jobs.options import ImportOptions, MeasuredTablesCommandOptions, TorchCommandOptions
@@ -150,7 +149,6 @@ def _format_value(value: Any) -> str:
     return f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
-@bare_command_of(ImportOptions, order=("paths", "on", "overrides", "cluster", "format"))
 def import_files(asked: ImportOptions) -> None:
     from windtunnel.api.jobs import read_of
     from windtunnel.cli.shared.common import bar
@@ -172,7 +170,6 @@ def import_files(asked: ImportOptions) -> None:
         save(reading, out)
 
 
-@bare_command_of(TorchCommandOptions)
 def import_module(asked: TorchCommandOptions) -> None:
     from windtunnel.api.jobs import import_torch_of
     from windtunnel.cli.importing.job import write_job
@@ -192,7 +189,6 @@ def import_module(asked: TorchCommandOptions) -> None:
         print_list(imported.assumed, "assumed")
 
 
-@bare_command_of(MeasuredTablesCommandOptions, order=("folder", "out"))
 def import_measured(asked: MeasuredTablesCommandOptions) -> None:
     from windtunnel.api.jobs import read_measured_of
     from windtunnel.cli.shared.common import bar
