@@ -118,12 +118,13 @@ def state_option(one: Field[Any]) -> StatedOption:
     """What a field says of its option."""
     given = dict(one.metadata[_KEY])
     word = given.pop("word")
-    many = "Sequence[" in str(one.type) and not given["joined"]
+    annotation = re.sub(r"<class '(?:\w+\.)*(\w+)'>|(?:\w+\.)+", r"\1", str(one.type))  # also of a type that is no text
+    many = "Sequence[" in annotation and not given["joined"]
     named = f"--{one.name.replace('_', '-')}" if word is None else word.strip()
     return StatedOption(
         name=one.name,
         word=named,
-        kind="job" if given["request"] == "job" else _kind_of(str(one.type)),
+        kind="job" if given["request"] == "job" else _kind_of(annotation),
         many=many,
         default=one.default,
         **given,
