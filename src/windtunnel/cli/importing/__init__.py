@@ -1,1 +1,0 @@
-"""`windtunnel import`: what other tools wrote."""
