@@ -22,7 +22,7 @@ from windtunnel.fleet.startup.layout import (
     torch_counts,
 )
 from windtunnel.fleet.startup.measure import StartCase, measure, servers
-from windtunnel.fleet.startup.start_law import StartPoint, fit
+from windtunnel.fleet.startup.start_costs import StartPoint, fit
 
 MESHES = {8: "dp=2,pp=2,tp=2", 16: "dp=4,pp=2,tp=2", 32: "dp=4,pp=4,tp=2", 64: "dp=8,pp=4,tp=2"}
 LARGE = {2048: "dp=32,pp=8,tp=8", 12288: "dp=192,pp=8,tp=8"}

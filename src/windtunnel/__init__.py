@@ -25,11 +25,20 @@ __all__ += ["__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported on first use. NotInstalled for one of the simulator where windtunnel-fleet is installed alone."""
+    """A public name, imported on first use, or the function of a verb that another package adds. NotInstalled for one of the
+    simulator where windtunnel-fleet is installed alone."""
     try:
         return _import_name(name)
     except ModuleNotFoundError as error:
         raise explain_missing_module(error) or error from None
+    except AttributeError:
+        from windtunnel.base.registry import offered_by_packages
+
+        added = offered_by_packages("verbs")
+        verb = next((verb for word, verb in added.items() if word.replace("-", "_") == name), None)
+        if verb is None:
+            raise
+        return verb.answers
 
 
 functions_before_packages(__name__, ("calibrate", "capture", "catalog", "goodput", "memory", "predict", "replay", "search"))

@@ -12,7 +12,8 @@ import typer
 from docs_commands import PLACEHOLDER, ROOT, blocks, documents, fenced, inline, words
 from shown_output import missing, renewed, run_shown, shown_in
 
-from windtunnel.cli import VERBS, app, main
+from windtunnel.base.verbs import verbs_of
+from windtunnel.cli import app, main
 from windtunnel.cli.shared.verbs import SHORT
 
 DOCUMENTS = documents()
@@ -44,7 +45,7 @@ def test_verbs_and_options_exist(path: Path) -> None:
         told = words(command)
         if not told or told[0].startswith("-") or told[0] in ("VERB", "..."):
             continue
-        assert told[0] in VERBS, f"{command}: no verb {told[0]!r}"
+        assert told[0] in verbs_of(), f"{command}: no verb {told[0]!r}"
         verb, told = group.get_command(None, told[0]), told[1:]  # type: ignore[attr-defined,arg-type]
         while hasattr(verb, "list_commands") and told and not told[0].startswith("-"):
             if "FILE..." in verb.list_commands(None) and told[0] not in verb.list_commands(None):

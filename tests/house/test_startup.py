@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.kept_python import KeptPython
-from windtunnel.cli import VERBS
+from windtunnel.base.verbs import verbs_of
 from windtunnel.spec import dump_job, load_job
 
 _CODE = """
@@ -98,9 +98,9 @@ def test_a_verb_imports_only_what_it_needs(
 
 def test_the_help_of_a_verb_imports_no_numbers(bare: KeptPython) -> None:
     """`export` names what its exporters write, `flows` what its engines do. One process asks all others, one after another."""
-    done = bare.ran(_HELP, *sorted(set(VERBS) - {"export", "flows"}))
+    done = bare.ran(_HELP, *sorted(set(verbs_of()) - {"export", "flows"}))
     assert done.returncode == 0, done.stderr
     heavy = ("numpy", "scipy", "windtunnel.engine", "windtunnel.predict.step")
     imported = json.loads(done.stdout)
-    assert len(imported) == len(VERBS) - 2
+    assert len(imported) == len(verbs_of()) - 2
     assert {verb: found for verb, modules in imported.items() if (found := below(set(modules), heavy))} == {}

@@ -9,8 +9,9 @@ import pytest
 import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.verbs import Verb, all_verbs
 from windtunnel.cli import app
-from windtunnel.service.questions import NOT_OFFERED, OUTPUTS, TAKES_NO_JSON, WITHHELD, ask_question, offered_verb, offered_verbs
+from windtunnel.service.questions import WITHHELD, ask_question, offered_verb, offered_verbs
 from windtunnel.service.web.api import describe
 
 
@@ -26,30 +27,20 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, A
 COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
-def test_every_verb_is_offered_or_named_with_a_reason() -> None:
-    assert set(COMMANDS) == {*offered_verbs(), *NOT_OFFERED}
-    assert not set(offered_verbs()) & set(NOT_OFFERED)
-    assert all(len(why) > 20 for why in NOT_OFFERED.values())
+VERBS = {" ".join(verb.words): verb for verb in all_verbs().values()}
 
 
-OFFERED = """
-calibrate catalog collective compare design export fit_collectives fit_engines fit_forward fit_host fit_kernels fit_power
-fit_published fit_training fit_transfer fleet_compare fleet_dashboard fleet_hang fleet_incidents fleet_jobset fleet_replay
-fleet_show
-fleet_startup flows goodput import memory plan predict profile_export profile_fit profile_gains profile_import profile_show
-profile_transfer replay rl-predict runs_show search sensitivity serve-fleet serve-predict serve-search simai suite validate whatif
-"""
-
-
-def test_a_new_verb_is_offered_by_decision() -> None:
-    """A verb that runs code of whoever asks would otherwise be open to all as soon as it exists."""
-    decided = {name.replace("_", " ") for name in OFFERED.split()}
-    assert set(offered_verbs()) ^ decided == set(), "its name in OFFERED, or a reason in [not_offered] of service/questions.toml"
+def test_every_verb_is_offered_or_says_why_not() -> None:
+    """One that says neither is not: it could run code of whoever asks."""
+    assert set(COMMANDS) == set(VERBS)
+    assert all(verb.offered is True or len(str(verb.offered)) > 20 for verb in VERBS.values())
+    assert set(offered_verbs()) == {name for name, verb in VERBS.items() if verb.offered is True}
+    assert Verb("A verb.").offered is not True
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_taken_or_named(name: str) -> None:
-    if name in NOT_OFFERED:
+    if VERBS[name].offered is not True:
         with pytest.raises(UnknownName, match="does not offer"):
             offered_verb(name)
         return
@@ -59,15 +50,14 @@ def test_every_option_is_taken_or_named(name: str) -> None:
         longest = max(parameter.opts, key=len)
         if parameter.param_type_name == "argument" or longest == "--help":
             continue
-        withheld = longest.lstrip("-") in WITHHELD or f"{name} {longest}" in WITHHELD
+        withheld = longest.lstrip("-") in {*WITHHELD, *VERBS[name].withheld}
         assert withheld != (longest in taken), longest
 
 
-def test_the_lists_name_what_is_there() -> None:
-    known = {f"{name} {max(p.opts, key=len)}" for name, command in COMMANDS.items() for p in command.params}
-    assert set(OUTPUTS) <= known
-    assert {key for key in WITHHELD if " " in key} <= known
-    assert set(TAKES_NO_JSON) == {name for name, verb in offered_verbs().items() if not verb.json}
+def test_entries_name_options_that_are_there() -> None:
+    for name, command in COMMANDS.items():
+        known = {max(parameter.opts, key=len).lstrip("-") for parameter in command.params}
+        assert {*VERBS[name].outputs, *VERBS[name].withheld} <= known, name
 
 
 WRITES = ("Write", "Where ", "Keep predicted", "Replay a whole step and draw")

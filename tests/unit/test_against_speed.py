@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.against.speed import LONG, SHORT, Side, compare, line_of
-from windtunnel.cli import VERBS
+from windtunnel.base.verbs import verbs_of
 
 
 def test_a_row_has_medians_their_ratio_and_memory() -> None:
@@ -32,4 +32,4 @@ def test_what_fails_is_seen() -> None:
 
 
 def test_every_command_is_one() -> None:
-    assert all(command.split()[0] in {*VERBS, "--help"} for command in SHORT + LONG)
+    assert all(command.split()[0] in {*verbs_of(), "--help"} for command in SHORT + LONG)

@@ -8,16 +8,15 @@ import pickle
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-import windtunnel.cli as cli
+from windtunnel.base import verbs
 from windtunnel.base.errors import SpecError
-from windtunnel.cli import VERBS, app, main
-from windtunnel.cli.shared.verbs import Verbs, verb_module
+from windtunnel.base.verbs import all_verbs, find_verb, verbs_of
+from windtunnel.cli import BROKEN_PIPE, INTERRUPTED, app, main
 from windtunnel.network.options import sizes_of
 
 JOB = "megatron-22b-8"
@@ -53,28 +52,27 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 def test_help_lists_the_verbs_and_imports_none() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert all(f"  {verb} " in result.output for verb in VERBS)
+    assert all(f"  {verb} " in result.output for verb in verbs_of())
     code = "import sys, windtunnel.cli as c; c.main(['--help']); print([m for m in sys.modules if m in ('numpy', 'pydantic')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.endswith("[]\n"), done.stdout
 
 
-@pytest.mark.parametrize("verb", list(VERBS))
+@pytest.mark.parametrize("verb", list(verbs_of()))
 def test_every_verb_explains_itself(verb: str) -> None:
     result = CliRunner().invoke(app, [verb, "--help"])
     assert result.exit_code == 0, result.output
-    assert " ".join(VERBS[verb][1].split()[:3]) in " ".join(result.output.split())
+    assert " ".join(verbs_of()[verb].split()[:3]) in " ".join(result.output.split())
 
 
-def test_every_text_of_examples_is_shown_by_a_verb() -> None:
-    """A misspelled name in examples.toml would be shown nowhere."""
-
-    def named(verbs: Verbs) -> Iterator[str]:
-        for module, _ in verbs.values():
-            yield str(module)
-            yield from named(getattr(verb_module(module), "VERBS", {}))
-
-    assert {*tomllib.loads((Path(cli.__file__).parent / "shared" / "examples.toml").read_text(encoding="utf-8"))} <= {*named(VERBS)}
+def test_entries_of_verbs_are_read_as_the_whole_file_is() -> None:
+    """An entry is parsed alone, when it is asked for."""
+    whole = tomllib.loads(Path(verbs.__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    for name, said in whole.items():
+        verb = find_verb(name)
+        assert next(iter(said)) == "about" and verb.about == said["about"] and verb.name == name
+        assert "same_as" in said or {key: getattr(verb, key) for key in said} == said
+    assert {*all_verbs()} == {name for name in whole if not find_verb(name).is_group}
     assert "windtunnel fit kernels kernels.parquet" in CliRunner().invoke(app, ["profile", "fit", "--help"]).output
 
 
@@ -153,7 +151,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         raise KeyboardInterrupt
 
     monkeypatch.setattr(windtunnel.jobs.load, "load_described_job", interrupted)
-    assert answer(capsys, "predict", JOB)[0] == cli.INTERRUPTED
+    assert answer(capsys, "predict", JOB)[0] == INTERRUPTED
 
 
 @pytest.mark.parametrize("arguments", [["predict", JOB], ["predict", JOB, "--json", "-"], ["export", "toml", JOB]])
@@ -164,7 +162,7 @@ def test_a_reader_that_leaves_is_told_nothing(arguments: list[str]) -> None:
         "print(p.returncode, repr(p.stderr))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == f"{cli.BROKEN_PIPE} ''"
+    assert done.stdout.strip() == f"{BROKEN_PIPE} ''"
 
 
 # --- verbs ---

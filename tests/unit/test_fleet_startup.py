@@ -17,7 +17,7 @@ from windtunnel.fleet.startup.layout import (
     peers,
     torch_counts,
 )
-from windtunnel.fleet.startup.start_law import StartLaw, StartPoint, fit
+from windtunnel.fleet.startup.start_costs import StartLaw, StartPoint, fit
 
 
 def test_last_axis_is_fastest_unless_an_order_says_otherwise() -> None:

@@ -9,10 +9,11 @@ import typer
 from typer.testing import CliRunner
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.cli.fleet.startup import command
+from windtunnel.base.verbs import find_verb
+from windtunnel.cli.shared.options import command_of
 
 app = typer.Typer()
-app.command()(command)
+app.command()(command_of(find_verb("fleet startup")))
 
 
 def test_it_prints_both_ways_and_writes_json() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.cli import main
-from windtunnel.cli.importing.verbs import format_fact
+from windtunnel.cli.imports import format_fact
 
 LINE = (
     " iteration {step:8d}/  500000 | consumed samples: {samples:12d} | elapsed time per iteration (ms): 1234.5 |"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.kept_python import KeptPython
+from tests.helpers.toy_packages import example, with_package
 from windtunnel.base.errors import UnknownName
 from windtunnel.base.registry import Registry
 from windtunnel.spec.mixer import MIXERS
@@ -30,27 +30,12 @@ gpus = 4
 """
 
 
-def example(page: str) -> str:
-    """The Python that a page of docs/extend/ shows: the toys are its worked examples."""
-    text = (Path(__file__).parents[2] / "docs" / "extend" / f"{page}.md").read_text(encoding="utf-8")
-    return text.split("```python\n")[1].split("```")[0]
-
-
 @pytest.fixture
 def package(tmp_path: Path) -> Iterator[Callable[..., KeptPython]]:
     """Makes a package of one module that offers a member of a group, and starts a process that finds it."""
 
     def made(group: str, text: str, name: str = "toy", attribute: str = "TOY") -> KeptPython:
-        module = f"toys_of_{group}"
-        (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
-        about = tmp_path / f"{module}-1.0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n", encoding="utf-8")
-        (about / "entry_points.txt").write_text(
-            f"[windtunnel.{group}]\n{name} = {module}{attribute and ':' + attribute}\n", encoding="utf-8"
-        )
-        place = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-        return started.enter_context(KeptPython(environment={**os.environ, "PYTHONPATH": place}))
+        return started.enter_context(KeptPython(environment=with_package(tmp_path, group, text, name, attribute)))
 
     with ExitStack() as started:
         yield made
@@ -103,38 +88,21 @@ def test_an_inference_engine(tmp_path: Path, package: Callable[..., KeptPython])
     assert refused.returncode == 2 and "'toy'" in refused.stderr
 
 
-VERB = """
-from typing import Annotated
-
-import typer
-
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
-from windtunnel.sheet.blocks import Figure, Lines, Section, Sheet
-from windtunnel.sheet.sentence import Sentence
-
-ABOUT = "Adds one to a number."
-
-
-@with_outputs
-def command(number: Annotated[int, typer.Argument(help="Any number.")], *, outputs: Outputs) -> None:
-    said = Sentence("one more than {number} is {sum}", number=number, sum=number + 1)
-    figure = Figure("sum", "sum", number + 1)
-    outputs.show(Sheet("A toy", "A toy", (figure,), (Section("Sum", (Lines((said,), "sum"),)),)), {"number": number})
-"""
-
-
 def test_a_verb(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
-    toys = package("verbs", VERB, attribute="")
+    """Nothing of the project names it: `tests/browser/test_page_verbs.py` asks the service, the client and the page too."""
+    toys = package("verbs", example("verb"))
     found = toys.windtunnel("toy", "41", "--html", str(tmp_path / "page.html"), "--csv", str(tmp_path / "a.csv"))
     assert found.returncode == 0, found.stderr
-    assert "one more than 41 is 42" in found.stdout and "42" in (tmp_path / "a.csv").read_text(encoding="utf-8")
-    assert "one more than 41 is 42" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert json.loads(toys.windtunnel("toy", "41", "--json", "-").stdout) == {"number": 41, "sum": 42}
-    assert "Adds one to a number." in toys.windtunnel("--help").stdout
-    code = "from windtunnel.service.questions import offered_verb; print(offered_verb('toy').outputs)"
-    offered = toys.ran(code)
-    assert "page.html" in offered.stdout and "sheet.json" in offered.stdout
+    assert "41 and more is 42" in found.stdout and "42" in (tmp_path / "a.csv").read_text(encoding="utf-8")
+    assert "41 and more is 42" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert json.loads(toys.windtunnel("toy", "41", "--more", "2", "--json", "-").stdout) == {"number": 41, "sum": 43}
+    assert "Adds to a number." in toys.windtunnel("--help").stdout
+    told = toys.windtunnel("toy", "--help").stdout
+    assert "What is added." in told and "windtunnel toy 41" in told
+    done = toys.ran("import windtunnel as wt; print(wt.toy(41, more=2).sum, wt.toy.__doc__)")
+    assert done.stdout.startswith("43 A number and more.") and "`more`: What is added." in done.stdout
     assert toys.windtunnel("tay", "1").returncode == 2
+    assert toys.ran("import windtunnel as wt; wt.tay").stderr.count("tay")
 
 
 READER = """

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,39 +14,13 @@ import typer
 
 import windtunnel as wt
 from windtunnel.base.options import argument, asks, option, options_of, request_of
-from windtunnel.cli import VERBS, app
-from windtunnel.cli.shared.options import JOB, bare_command_of
+from windtunnel.base.verbs import OTHERWISE, Verb, all_verbs, load_named
+from windtunnel.cli import app
+from windtunnel.cli.shared.options import JOB
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.verbs import Verbs, verb_module
 from windtunnel.service.client import RemoteService
-from windtunnel.service.questions import NOT_OFFERED, OTHERWISE, offered_verbs
+from windtunnel.service.questions import offered_verbs
 from windtunnel.service.web.api import describe
-
-FUNCTIONS = {
-    "import": "read",
-    "catalog add": "add_entry",
-    "import torch": "import_torch",
-    "import aiconfigurator": "read_measured",
-    "profile host": "profile_host",
-    "profile import": "read_kernel_times",
-    "profile fit": "fit.kernels",
-    "profile transfer": "fit.transfer",
-    "measure list": "measure.list_cells",
-    "measure from": "measure.from_trace",
-    "fleet show": "fleet.judge_run",
-    "fleet compare": "runs.compare_fleet",
-    "fleet replay": "runs.replay_fleet",
-    "fleet startup": "fleet.start_costs",
-    "fleet jobset": "fleet.JobSetRequest",
-    "fleet monitor": "fleet.monitor_run",
-    "fleet collect": "fleet.serve",
-    "fleet hang": "fleet.find_hang",
-    "fleet diagnose": "fleet.run_node_tests",
-    "fleet dashboard": "fleet.grafana_dashboard",
-    "fleet checkpoints verify": "fleet.verify_steps",
-    "fleet checkpoints rm": "fleet.delete_steps",
-}
-"""Verb -> its function below `windtunnel`, where that has another name."""
 
 BARE = {
     "serve": "a process: the options are those of its settings, and no function has them",
@@ -81,32 +53,18 @@ NO_ARGUMENTS = ("fit power",)
 """Verbs whose function takes nothing."""
 
 
-def _modules(verbs: Verbs, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ModuleType]]:
-    for name, (module, _) in verbs.items():
-        found, path = verb_module(module), words if name == OTHERWISE else (*words, name)
-        if hasattr(found, "VERBS"):
-            yield from _modules(found.VERBS, path)
-        else:
-            yield " ".join(path), found
-
-
-COMMANDS = dict(_modules(VERBS))
-STATED: dict[str, type[Any]] = {
-    name: module.command.options for name, module in COMMANDS.items() if hasattr(module.command, "options")
-}
+COMMANDS = {" ".join(verb.words): verb for verb in all_verbs().values()}
+STATED: dict[str, type[Any]] = {name: load_named(verb.options) for name, verb in COMMANDS.items() if verb.options is not None}
 """Verb -> the class of its options."""
 OUTPUTS = {one.name for one in fields(Outputs) if one.metadata.get("option", True)}
 
 
 def _function_of(verb: str) -> Callable[..., Any] | None:
-    """The function of Python that answers a verb; None where there is none."""
-    found: Any = wt
-    for name in FUNCTIONS.get(verb, verb.replace("-", "_").replace(" ", ".")).split("."):
-        try:
-            found = getattr(found, name)
-        except (AttributeError, ImportError):
-            return None
-    return found if callable(found) else None
+    """The function of Python that answers a verb; None where there is none, or torch is missing."""
+    try:
+        return None if COMMANDS[verb].process else COMMANDS[verb].answers
+    except (AttributeError, ImportError):
+        return None
 
 
 def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
@@ -124,8 +82,8 @@ def _command_of_typer(words: str) -> Any:
 def test_every_verb_says_its_options_in_a_class_or_is_named_with_a_reason() -> None:
     assert set(COMMANDS) == {*STATED, *BARE} and not set(STATED) & set(BARE)
     assert all(len(why) > 15 for why in BARE.values())
-    assert set(FUNCTIONS) <= set(COMMANDS) and all(
-        _function_of(verb) is not None for verb in FUNCTIONS if "checkpoints" not in verb
+    assert all(
+        (_function_of(name) is None) == bool(verb.process) for name, verb in COMMANDS.items() if name != "fleet checkpoints export"
     )
 
 
@@ -134,7 +92,7 @@ def test_a_verb_without_a_class_says_no_default_otherwise_than_its_function(verb
     function = _function_of(verb)
     if function is None:
         return
-    own = _defaults(COMMANDS[verb].command)
+    own = _defaults(load_named(COMMANDS[verb].command))
     plain = {name: value for name, value in _defaults(function).items() if isinstance(value, (str, int, float, bool))}
     assert {name: own[name] for name in plain if name in own} == {name: plain[name] for name in plain if name in own}
 
@@ -178,7 +136,7 @@ def test_every_function_of_a_verb_is_made_from_its_options() -> None:
             assert hasattr(function, "options") or inspect.isclass(function), verb
 
 
-@pytest.mark.parametrize("verb", [verb for verb in STATED if verb not in NOT_OFFERED])
+@pytest.mark.parametrize("verb", [verb for verb in STATED if COMMANDS[verb].offered is True])
 def test_a_service_offers_them(verb: str) -> None:
     offered = offered_verbs()[verb]
     taken = {one.name.replace("-", "_"): one for one in offered.options}
@@ -188,7 +146,7 @@ def test_a_service_offers_them(verb: str) -> None:
     for one in options_of(STATED[verb]):
         if not one.shown or one.request_name in written or one.request_name in ("json", "quiet", "write", "jobs"):
             continue
-        if f"{verb} {one.word}" in ("design --study", "fleet show --follow", "fleet show --every", "fleet startup --measure"):
+        if one.word.lstrip("-") in COMMANDS[verb].withheld:
             continue
         told = taken[one.request_name.replace("-", "_")]
         if one.kind == "job":
@@ -202,29 +160,14 @@ def test_a_service_offers_them(verb: str) -> None:
             assert limit is None or one.commas or property[key] == limit
 
 
-CLIENT = [name for name in dir(RemoteService) if hasattr(getattr(RemoteService, name), "options")]
-
-
 def test_the_client_asks_with_the_classes_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(CLIENT) >= 19
-    for name in CLIENT:
-        module, kind = getattr(RemoteService, name).options.split(":")
-        assert getattr(import_module(f"windtunnel.{module}"), kind) is STATED[name.replace("_", "-")], name
-    verbs = {name.replace("_", "-") for name in CLIENT} | {
-        "compare",
-        "import",
-        "fit",
-        "measure",
-        "profile",
-        "runs",
-        "fleet",
-        "serve",
-    }
-    verbs.add("capture")  # it runs a script of whoever asks, which no service does
-    assert set(VERBS) - verbs == set(), "a line `name = _asks(...)` of RemoteService in service/client.py for each"
+    service = RemoteService("http://127.0.0.1:1")
+    alone = {name for name, verb in COMMANDS.items() if " " not in name and verb.offered is True}
+    assert {name.replace("-", "_").replace("import", "read") for name in alone} <= {*dir(service)}
+    with pytest.raises(AttributeError, match="has no 'capture'"):  # it runs a script of whoever asks
+        _ = service.capture
     sent: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr(RemoteService, "ask", lambda self, verb, **asked: sent.append((verb, asked)))
-    service = RemoteService("http://127.0.0.1:1")
     service.serve_predict("llama3.1-8b", "h100-ib", 8, tp=4, overrides=["cluster.gpus=8"], artefacts=["html"])
     service.serve_search("llama3.1-8b", "h100-ib", engines=("vllm", "sglang"), users=(1, 8), isl=512)
     service.goodput("llama3-8b-8xh100", days=10, on="b200-ib", set={"plan.tp": 2})
@@ -297,7 +240,7 @@ def test_a_form_has_its_fields_from_the_options(section: str) -> None:
 
 
 def test_every_form_of_a_verb_is_looked_at() -> None:
-    assert PARTS.keys() == SECTIONS.keys()
+    assert PARTS.keys() == {*SECTIONS, "verbs._build_form"}  # which has all options of any verb
 
 
 def test_a_field_of_a_form_reads_what_its_option_allows() -> None:
@@ -341,10 +284,7 @@ def test_an_option_stated_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None
     def double(number: int, times: float = 2.0) -> float:
         return number * times
 
-    module = ModuleType("windtunnel.cli.double")
-    module.command = bare_command_of(ToyOptions)(lambda asked: None)  # type: ignore[attr-defined]
-    monkeypatch.setitem(COMMANDS, "double", module)
-    monkeypatch.setattr(wt, "double", double, raising=False)
+    monkeypatch.setitem(COMMANDS, "double", Verb("Twice a number.", "double", function=double))
     with pytest.raises(AssertionError):
         test_every_verb_says_its_options_in_a_class_or_is_named_with_a_reason()
     monkeypatch.setitem(STATED, "double", ToyOptions)

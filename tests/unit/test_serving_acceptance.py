@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.serving.acceptance import accepted_tokens, mean_tokens, published_drafts, rate_of
-from windtunnel.serving.speculation import METHODS, speculation_of
+from windtunnel.serving.speculation import METHODS, accepted_tokens, mean_tokens, published_drafts, rate_of, speculation_of
 from windtunnel.spec import load_model
 
 

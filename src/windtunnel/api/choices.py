@@ -50,8 +50,8 @@ def plan_of(asked: PlanOptions) -> Planned:
     machine.
 
     `on`, `gpus` left out: some of the catalogue, and numbers that suit the targets. `law`: by name, file or as read. `overrides`:
-    fields of the jobs that are predicted. The result's `alternatives` are the answers, the best first. Raises SpecError for targets
-    that contradict each other, PlanError if nothing meets them.
+    fields of the jobs that are predicted, and of the law (law.E=1.7). The result's `alternatives` are the answers, the best first.
+    Raises SpecError for targets that contradict each other, PlanError if nothing meets them.
     """
     from windtunnel.base.errors import SpecError
     from windtunnel.jobs.imports import load_model_apart
@@ -68,10 +68,12 @@ def plan_of(asked: PlanOptions) -> Planned:
         found = asked.model if isinstance(asked.model, Model) else load_model_apart(str(asked.model))
         changes = [text.removeprefix("model.") for text in asked.overrides if text.startswith("model.")]
         chosen = load_model(found.model_dump(mode="json", exclude_none=True), changes)
-    known = load_law(asked.law) if isinstance(asked.law, (str, Path)) else asked.law
+    law = asked.law if isinstance(asked.law, (str, Path)) else asked.law.model_dump(mode="json", exclude_none=True)
+    own = [text for text in asked.overrides if not text.strip().startswith("law.")]
+    known = load_law(law, [text.strip().removeprefix("law.") for text in asked.overrides if text not in own])
     size = parameter_count(chosen) if chosen is not None else asked.parameters
     wish = Wish(known, asked.budget, asked.days, asked.loss, chosen, size, asked.tokens, asked.tokens_per_parameter, asked.goodput)
-    return run(wish, tuple(asked.on) or MACHINES, tuple(asked.gpus), list(asked.overrides), asked.progress)
+    return run(wish, tuple(asked.on) or MACHINES, tuple(asked.gpus), own, asked.progress)
 
 
 plan = asks(PlanOptions)(plan_of)

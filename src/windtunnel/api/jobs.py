@@ -1,4 +1,7 @@
-"""What there is to ask about: jobs from anything that describes them, files of other tools, and the catalogue."""
+"""What there is to ask about: jobs from anything that describes them, files of other tools, and the catalogue.
+
+Jobs written out in the files of other tools.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from windtunnel.base.options import asks
+from windtunnel.exports.exporters import Written, cluster_exporter_of, export_job
+from windtunnel.jobs.export_options import ExportOptions
 from windtunnel.jobs.options import (
     CatalogAddOptions,
     CatalogOptions,
@@ -117,7 +122,7 @@ def read_of(asked: ReadOptions) -> Reading:
     )  # fmt: skip
     reading = read_source(files, asked.overrides, context, on=base, form=asked.format)
     if reading.content is Content.COLLECTIVES and named is not None:
-        from windtunnel.calibrate.cluster_reading import cluster_of
+        from windtunnel.calibrate.achieved import cluster_of
 
         return cluster_of(reading, named, asked.overrides if base is None else None, files)
     return reading
@@ -226,3 +231,25 @@ def _is_own(given: str | Path | Imported) -> TypeGuard[str | Path]:
     if source in names("jobs"):
         return True
     return source not in names("models") and not is_recipe(source) and format_of_source(source) in (None, "", "job")
+
+
+@asks(ExportOptions)
+def export(asked: ExportOptions) -> Written:
+    """A job in the files of another tool, or a cluster in those that need no job.
+
+    A job of `load_with_notes` that was read from the same format is written as its source has it: nothing that the job does not
+    contradict is lost, and `changed` has the difference.
+
+    `format`: such as "megatron", "chakra" or "toml"; `options`: those of the format. The result has the text or bytes of `files` by
+    name, what the format cannot say (`left_out`) and what was `assumed`; its `save` writes them. UnknownName for a format,
+    SpecError for an option or a job that the format cannot have.
+    """
+    from windtunnel.jobs.loaded import LoadedJob
+    from windtunnel.spec import Cluster
+
+    what, options = asked.what, dict(asked.options or {})
+    if isinstance(what, Cluster):
+        return cluster_exporter_of(asked.format).export_cluster(what, options)
+    if isinstance(what, LoadedJob):
+        return export_job(asked.format, what.job, options, what.imported)
+    return export_job(asked.format, what, options)

@@ -118,12 +118,13 @@ def state_option(one: Field[Any]) -> StatedOption:
     """What a field says of its option."""
     given = dict(one.metadata[_KEY])
     word = given.pop("word")
-    many = "Sequence[" in str(one.type) and not given["joined"]
+    annotation = re.sub(r"<class '(?:\w+\.)*(\w+)'>|(?:\w+\.)+", r"\1", str(one.type))  # also of a type that is no text
+    many = "Sequence[" in annotation and not given["joined"]
     named = f"--{one.name.replace('_', '-')}" if word is None else word.strip()
     return StatedOption(
         name=one.name,
         word=named,
-        kind="job" if given["request"] == "job" else _kind_of(str(one.type)),
+        kind="job" if given["request"] == "job" else _kind_of(annotation),
         many=many,
         default=one.default,
         **given,
@@ -153,7 +154,7 @@ def asks(options: Callable[P, Options], *, spread: bool = False) -> Callable[[Ca
         lines = [f"`{one.name}`: {one.help}" for one in options_of(kind)]
         ask.__name__ = ask.__qualname__ = answer.__name__
         ask.__module__ = answer.__module__
-        ask.options = kind  # type: ignore[attr-defined]
+        ask.options, ask.of_options = kind, answer  # type: ignore[attr-defined]
         ask.__doc__ = "\n".join([inspect.getdoc(answer) or "", "", *lines])
         signature = inspect.signature(kind)
         if spread:

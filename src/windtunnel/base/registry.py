@@ -25,10 +25,10 @@ T = TypeVar("T")
 @cache
 def offered_by_packages(group: str) -> dict[str, Any]:
     """Name -> member of the group `windtunnel.GROUP`, as installed packages offer it by their entry points."""
-    return {name: _load_member(place) for name, place in _entry_points().get(group, {}).items()}
+    return {name: load_member(place) for name, place in _entry_points().get(group, {}).items()}
 
 
-def _load_member(place: str) -> Any:
+def load_member(place: str) -> Any:
     """What "module:attribute" names, or the module where there is no attribute."""
     module, _, attribute = place.partition(":")
     member: Any = import_module(module.strip())
@@ -91,7 +91,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """The member. KeyError for a name that nothing has."""
         if name not in self._loaded:
             own = self._own.get(name)
-            self._loaded[name] = _load_member(self._from_packages[name] if own is None else f"windtunnel.{own}")
+            self._loaded[name] = load_member(self._from_packages[name] if own is None else f"windtunnel.{own}")
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:

@@ -1,4 +1,4 @@
-"""The command line: a file for each verb, or for the short ones of a group, imported when the verb is used."""
+"""The command line: what verbs do beside asking and showing, a file for those of one idea, imported when the verb is used."""
 
 from __future__ import annotations
 
@@ -15,56 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import FileError, WindtunnelError, explain_missing_module, nearest_option, same_option
-from windtunnel.cli.shared.verbs import SHORT, Verbs, bare_application
-
-VERBS: Verbs = {
-    "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
-    "plan": (
-        "search:plan",
-        "The inverse question: from a budget, a deadline or a loss to model, tokens, machine, days and dollars.",
-    ),
-    "memory": ("memory", "What every pipeline stage holds on its fullest GPU, and what would make it fit."),
-    "search": ("search", "The best plans and machines for a job, with a proof that none is better and the reasons."),
-    "design": ("search:design", "Choose hardware from ranges: compare sampled designs, each with its best plan."),
-    "goodput": ("goodput", "A whole run with failures: how much of its time trains, how long it takes, what would help."),
-    "serve-predict": ("served:predict", "A model behind vLLM, SGLang or TensorRT-LLM: TTFT, TPOT, tokens/s, KV memory, dollars."),
-    "serve-search": (
-        "served:search",
-        "Plans, users and formats of a served model: throughput against interactivity, under limits.",
-    ),
-    "serve-fleet": (
-        "served:fleet",
-        "Replicas behind a router under a load: how many keep the limits, failures, autoscaling, dollars.",
-    ),
-    "rl-predict": (
-        "rl_predict",
-        "A step of reinforcement learning: rollout, log-probabilities, update, weight sync, memory, dollars.",
-    ),
-    "sensitivity": ("search:sensitivity", "What limits a job: the gain of 10 % more of each rate, and of every switch."),
-    "compare": ("compare", "Two jobs, or a measured run and its job, side by side: what differs, why, and what it costs."),
-    "whatif": ("runs:whatif", "A measured step with one thing changed: faster kernels, another GPU or network, no stragglers."),
-    "calibrate": ("runs:calibrate", "Fit a job's prediction to runs of it: a few physical factors, with their errors."),
-    "collective": ("collective", "The table that nccl-tests prints, predicted."),
-    "flows": ("flows", "Plain flows over a fabric: when each one ends, and the load of the links."),
-    "validate": ("validate", "Predicted against measured, row by row and by family."),
-    "suite": ("validate:suite", "Every model by every framework on every machine in every size, beside what was published."),
-    "measure": ("measure", "A machine that nobody measured: plan, run, check and use of its measurements, within minutes."),
-    "profile": ("profile", "Measure a GPU, fit kernel models, and transfer them to GPUs without measurements."),
-    "fit": ("fit", "Fit constants to measurements: kernels, transfer, collectives, training, host."),
-    "catalog": ("catalogue", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
-    "import": ("importing", "Read files of other tools as a job, a cluster, a run or a trace graph."),
-    "capture": ("capture", "An unedited training script on a cluster that isn't there: its step, calls and memory."),
-    "replay": ("replay", "A trace graph (Chakra and others) on a cluster, or as ASTRA-sim runs it."),
-    "simai": (
-        "replay:simai",
-        "The table of SimAI's analytical mode for one of its workloads, and where it departs from its formulas.",
-    ),
-    "runs": ("runs", "Measured runs: where the time of their steps went, and which rank waits for which."),
-    "fleet": ("fleet", "Training jobs that run: every rank times itself."),
-    "export": ("exporting", "A job in the files of another tool, or as a file that needs no catalogue."),
-    "serve": ("windtunnel.service.command", "All of this over HTTP: questions, jobs, kept answers, a client."),
-}
-"""The verbs; see `cli/shared/verbs.py`."""
+from windtunnel.base.verbs import verbs_of
+from windtunnel.cli.shared.verbs import SHORT, bare_application
 
 INTERRUPTED, BROKEN_PIPE = 130, 1
 """Exit codes after SIGINT (as in shells) and after a closed pipe (as in rich and click)."""
@@ -110,7 +62,7 @@ _STDOUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _NO_FILE = (errno.ENAMETOOLONG, errno.ELOOP)
 """What no file of the machine can be called: a word of thousands of letters, or a link that leads to itself."""
 
-app = bare_application(VERBS, completion=True, packages="verbs")
+app = bare_application(completion=True)
 
 
 def _version(requested: bool) -> None:
@@ -228,7 +180,7 @@ def _meant(option: str, context: Any) -> str:
     if same := same_option(option, own):
         return f" Did you mean {same}?"
     kind = f"{str(context.info_name).partition('-')[0]}-"
-    for verb in (name for name in VERBS if name.startswith(kind) and context.parent is not None):
+    for verb in (name for name in verbs_of(packages=False) if name.startswith(kind) and context.parent is not None):
         other = context.parent.command.get_command(context.parent, verb)
         if any(option in parameter.opts for parameter in getattr(other, "params", ())):
             return f" `{context.parent.command_path} {verb}` has it."

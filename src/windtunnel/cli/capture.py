@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from windtunnel.capture.options import CaptureCommandOptions
 from windtunnel.cli.shared.common import notes
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 
 
-@command_of(CaptureCommandOptions)
 def command(asked: CaptureCommandOptions, outputs: Outputs) -> None:
     from windtunnel.api.capture import capture
     from windtunnel.api.capture_sheet import capture_sheet

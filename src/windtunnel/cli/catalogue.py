@@ -7,23 +7,12 @@ from pathlib import Path
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.common import writable, write
-from windtunnel.cli.shared.options import bare_command_of, command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.verbs import Verbs
 from windtunnel.jobs.options import CatalogAddCommandOptions, CatalogOptions
 from windtunnel.spec import names
 from windtunnel.spec.loading.files import KINDS, entry
 
-VERBS: Verbs = {
-    "FILE...": ("catalogue:show", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
-    "add": ("catalogue:add", "An entry of one's own, from a config.json or the numbers of a data sheet, as a file."),
-}
-OTHERWISE = "FILE..."
-SHOWN = "[KIND] [NAME]"
-"""What the help calls it: it takes no file."""
 
-
-@command_of(CatalogOptions)
 def show(asked: CatalogOptions, outputs: Outputs) -> None:
     from windtunnel.jobs import catalog_sheet as shown
 
@@ -62,7 +51,6 @@ def _full_name(kind: str, name: str) -> str:
     return begin[0] if begin else name
 
 
-@bare_command_of(CatalogAddCommandOptions)
 def add(asked: CatalogAddCommandOptions) -> None:
     from windtunnel.jobs.entries import make_entry
 

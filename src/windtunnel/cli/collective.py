@@ -1,4 +1,6 @@
-"""`windtunnel collective`: the table of nccl-tests, predicted; beside it the links of the largest size, and measured calls."""
+"""`windtunnel collective`: the table of nccl-tests, predicted; beside it the links of the largest size, and measured calls.
+With `--show-transfers`, transfers step by step, as text or as a file that `--algorithm` reads.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,13 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.shared.common import fault_sets, notes, stoppable, write, write_json
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.network.options import OPS, CollectiveCommandOptions
 
 if TYPE_CHECKING:
+    from windtunnel.network.lanes.build import CallLanes
     from windtunnel.network.lanes.send_files import Sends
+    from windtunnel.network.lanes.timing import TransferList
     from windtunnel.network.simulate.traffic import Traffic
     from windtunnel.records.measured_calls import MeasuredCall
     from windtunnel.spec.machine import Cluster
@@ -68,10 +71,6 @@ def _size(row: dict[str, object]) -> float:
     return float(str(row["size"]))
 
 
-ORDER = ("cluster", "op", "gpus", "sizes", "network", "algorithm", "settings", "dims", "show", "per_node", "seed", "fault", "sets")
-
-
-@command_of(CollectiveCommandOptions, order=ORDER)
 def command(asked: CollectiveCommandOptions, outputs: Outputs) -> None:
     from windtunnel.network import api
     from windtunnel.network.options import sizes_of
@@ -156,7 +155,6 @@ def _show(
 ) -> None:  # fmt: skip
     """Lists the transfers of one call."""
     csv, json = outputs.csv, outputs.json
-    from windtunnel.cli.collective_listing import as_csv, as_json, listing
     from windtunnel.network import flat_group
     from windtunnel.network.lanes.timing import transfers
     from windtunnel.network.nccl.settings import as_set, parse_settings
@@ -185,3 +183,52 @@ def _show(
         write_json(as_json(lowered, sent, op), json)
     if "-" not in (csv, json):
         write(listing(lowered, sent, op), "-", "--show-transfers")
+
+
+MOST_LINES = 200
+
+
+def listing(lowered: CallLanes, sent: TransferList, op: str) -> str:
+    """A table of the first transfers."""
+    lines = [
+        f"# {op} of {lowered.call.size:.0f} B on {lowered.call.ranks} GPUs: {lowered.algorithm}, {lowered.protocol}, "
+        f"{lowered.call.channels} channels, {sent.total} transfers on {len(lowered.lanes)} lanes",
+        f"# {'transfer':>8}  {'step':>5}  {'from':>6}  {'to':>6}  {'bytes':>10}  {'channel':>7}  after",
+    ]
+    for t in range(min(len(sent), MOST_LINES)):
+        after = sent.after[sent.after_start[t] : sent.after_start[t + 1]].tolist()
+        lines.append(
+            f"{t:>10}  {sent.step[t]:>5}  {_name(sent.src[t], lowered):>6}  {_name(sent.dst[t], lowered):>6}  "
+            f"{sent.bytes[t]:>10}  {sent.channel[t]:>7}  {' '.join(map(str, after)) or '-'}"
+        )
+    if sent.total > MOST_LINES:
+        lines.append(f"# {sent.total - MOST_LINES} more; --json writes up to {len(sent)} of them")
+    return "\n".join(lines)
+
+
+def as_json(lowered: CallLanes, sent: TransferList, op: str) -> dict[str, object]:
+    """All listed transfers; `--algorithm` reads `sends` and `size` from a JSON file."""
+    from windtunnel.network.lanes.send_files import rows_of
+
+    rows = rows_of(sent, lowered.call.ranks)
+    return {
+        "op": op,
+        "size": lowered.call.size,
+        "gpus": lowered.call.ranks,
+        "algorithm": lowered.algorithm,
+        "protocol": lowered.protocol,
+        "channels": lowered.call.channels,
+        "total": sent.total,
+        "sends": rows,
+    }
+
+
+def as_csv(lowered: CallLanes, sent: TransferList) -> str:
+    """The CSV that `--algorithm` reads."""
+    from windtunnel.network.lanes.send_files import csv_of
+
+    return f"# size={lowered.call.size:.0f}\n{csv_of(sent, lowered.call.ranks)}"
+
+
+def _name(number: int, lowered: CallLanes) -> str:
+    return str(number) if number < lowered.call.ranks else f"s{number - lowered.call.ranks}"

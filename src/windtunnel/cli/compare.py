@@ -10,11 +10,9 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.common import print_list, show_spinner
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 
 
-@command_of(CompareCommandOptions)
 def command(asked: CompareCommandOptions, outputs: Outputs) -> None:
     from windtunnel.records.capture_file import captured_files
     from windtunnel.spec import names

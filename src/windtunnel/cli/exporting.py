@@ -11,7 +11,6 @@ from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.options import options_of
 from windtunnel.cli.shared.common import notes, print_list, writable
 from windtunnel.cli.shared.job import JobSource, tell_source
-from windtunnel.cli.shared.options import job_command_of
 from windtunnel.exports.exporters import SERVERS, Written, cluster_exporter_of, export_job, exporter_of, save
 from windtunnel.jobs.export_options import ExportCommandOptions
 from windtunnel.jobs.loaded import load_cluster_alone
@@ -19,7 +18,6 @@ from windtunnel.records.capture_file import captured_files
 from windtunnel.serving.options import ServeOptions
 
 
-@job_command_of(ExportCommandOptions, order=("format", "job", "sets"))
 def command(asked: ExportCommandOptions, source: JobSource) -> None:
     form, options, out = asked.format, dict(asked.options or ()), asked.out
     if form in SERVERS:

@@ -19,26 +19,11 @@ from windtunnel.calibrate.options import (
     TransferFitCommandOptions,
 )
 from windtunnel.cli.shared.common import names_of, show_spinner, write
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.cli.shared.verbs import Verbs
 
 if TYPE_CHECKING:
     from windtunnel.calibrate.record import FitRecord
     from windtunnel.calibrate.transfer import Best, Result
-
-VERBS: Verbs = {
-    "kernels": ("fit:kernels", "Kernel constants of one GPU, from datasets of `windtunnel profile`."),
-    "published": ("fit:published_rows", "The catalogue's kernel constants, from published kernel measurements."),
-    "engines": ("fit:engines", "Kernels of vLLM, SGLang and TensorRT-LLM by GPU, from aiconfigurator's tables."),
-    "forward": ("fit:forward", "Recurrences, and rates of low precision, of training from aiconfigurator's tables."),
-    "transfer": ("fit:transfer", "Curves that GPUs share; each measured GPU predicted from the others by three methods."),
-    "collectives": ("fit:collectives", "What collectives reach, by GPU generation and fabric, from nccl-tests tables."),
-    "training": ("fit:training", "Time of kernels in training over their time in a loop, by GPU architecture."),
-    "host": ("fit:host", "What a framework's process spends feeding its GPU."),
-    "power": ("fit:power", "What a GPU draws by what it does, and what a power cap does to its clock."),
-}
-"""The verbs of `windtunnel fit`; see `cli/shared/verbs.py`."""
 
 
 def only_catalogue(tables: Sequence[str | Path], write: bool) -> None:
@@ -58,7 +43,6 @@ def show(what: str, record: FitRecord, record_file: str | None, outputs: Outputs
     outputs.show(fit_sheet(what, record), record.as_dict)
 
 
-@command_of(KernelFitCommandOptions, order=("data", "out", "gpu"))
 def kernels(asked: KernelFitCommandOptions, outputs: Outputs) -> None:
     files, out = names_of(asked.data), asked.out
     if not out.endswith(".json"):
@@ -78,7 +62,6 @@ def kernels(asked: KernelFitCommandOptions, outputs: Outputs) -> None:
     outputs.show(kernels_sheet(fitted.as_dict(), out), {"file": out, **fitted.as_dict()})
 
 
-@command_of(PublishedFitCommandOptions)
 def published_rows(asked: PublishedFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.fit_sheet import held_out_sheet
     from windtunnel.calibrate.kernels.catalogue import BLACKWELL, attention_fits, build, error_lines, errors_of
@@ -97,7 +80,6 @@ def published_rows(asked: PublishedFitCommandOptions, outputs: Outputs) -> None:
     )
 
 
-@command_of(MeasuredFitCommandOptions)
 def engines(asked: MeasuredFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.engines.catalogue import error_lines, write_engines
     from windtunnel.calibrate.fit_sheet import held_out_sheet
@@ -112,7 +94,6 @@ def engines(asked: MeasuredFitCommandOptions, outputs: Outputs) -> None:
     outputs.show(sheet, [one.as_dict() for one in fits])
 
 
-@command_of(MeasuredFitCommandOptions)
 def forward(asked: MeasuredFitCommandOptions, outputs: Outputs) -> None:
     if asked.write and asked.systems:
         raise SpecError("--write", ", ".join(asked.systems), "no --system", "The file holds all GPUs.")
@@ -128,7 +109,6 @@ def forward(asked: MeasuredFitCommandOptions, outputs: Outputs) -> None:
     outputs.show(held_out_sheet("forward kernels of training", ("GPU", "held-out class", "source"), made.lines), made.as_dict())
 
 
-@command_of(TransferFitCommandOptions)
 def transfer(asked: TransferFitCommandOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.transfer.sheet import transfer_sheet
     from windtunnel.calibrate.transfer.study import read_cases, study_transfer
@@ -172,7 +152,6 @@ def _best_lines(bests: Sequence[Best]) -> list[str]:
     return _lines(BESTS, [best_cells(best) for best in bests])
 
 
-@command_of(CollectivesFitOptions)
 def collectives(asked: CollectivesFitOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.recipes import RECORDS
     from windtunnel.fit import collectives
@@ -184,7 +163,6 @@ def collectives(asked: CollectivesFitOptions, outputs: Outputs) -> None:
         outcome.write(RECORDS / "collectives.json")
 
 
-@command_of(TrainingFitCommandOptions, order=("tables", "architecture"))
 def training(asked: TrainingFitCommandOptions, outputs: Outputs) -> None:
     architecture, record = asked.architecture, asked.record
     only_catalogue(asked.tables, asked.write)
@@ -212,7 +190,6 @@ def training(asked: TrainingFitCommandOptions, outputs: Outputs) -> None:
             outcome.write(RECORDS / f"training-{name}.json")
 
 
-@command_of(TablesFitCommandOptions)
 def host(asked: TablesFitCommandOptions, outputs: Outputs) -> None:
     only_catalogue(asked.tables, asked.write)
     from windtunnel.calibrate.recipes import RECORDS, fits
@@ -228,7 +205,6 @@ def host(asked: TablesFitCommandOptions, outputs: Outputs) -> None:
         outcome.write(RECORDS / "host.json")
 
 
-@command_of(PowerFitOptions)
 def power(asked: PowerFitOptions, outputs: Outputs) -> None:
     from windtunnel.calibrate.power import fit_power, written_power
     from windtunnel.calibrate.recipes import RECORDS

@@ -10,17 +10,10 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.shared.amounts import duration
 from windtunnel.cli.shared.common import show_spinner, stoppable, write
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.network.flows.options import FlowsCommandOptions
 
-ORDER = (
-    "fabric", "flows", "network", "routing", "nic", "seed", "mtu", "until", "cc", "pfc", "credits", "recovery", "buffer",
-    "xoff", "xon", "header", "ack_every", "threads",
-)  # fmt: skip
 
-
-@command_of(FlowsCommandOptions, order=ORDER)
 def command(asked: FlowsCommandOptions, outputs: Outputs) -> None:
     from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault, parse_flap
     from windtunnel.network.flows.flow_list import load_flows

@@ -11,7 +11,6 @@ import typer
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.shared.common import names_of, notes, print_list, show_spinner, write, write_json
-from windtunnel.cli.shared.options import bare_command_of, command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.replay.options import ReplayCommandOptions, SimaiCommandOptions
 
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 MOST_SPANS = 4_000_000
 
 
-ORDER = ("graph", "cluster", "sets", "network", "compute", "calls", "source", "precision", "groups", "system", "wires", "memory",
-         "aware", "loggops")  # fmt: skip
-
-
-@command_of(ReplayCommandOptions, order=ORDER)
 def command(asked: ReplayCommandOptions, outputs: Outputs) -> None:
     files, on, system, wires = names_of(asked.graph), asked.cluster, asked.system, asked.wires
     if asked.loggops is not None:
@@ -120,7 +114,6 @@ def replay_loggops(files: list[str], parameters: str, outputs: Outputs) -> None:
     outputs.show(ends_sheet("A replay by LogGOPSim's rules", "max_ns", "ns", ends, ("end, ns",), lines), result.as_dict)
 
 
-@bare_command_of(SimaiCommandOptions)
 def simai(asked: SimaiCommandOptions) -> None:
     from windtunnel.api.measured import simai_of
 

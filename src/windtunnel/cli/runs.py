@@ -13,21 +13,13 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import bar, names_of, notes, print_list, show_spinner, write
 from windtunnel.cli.shared.job import job_of, tell_source
-from windtunnel.cli.shared.options import command_of
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
-from windtunnel.cli.shared.verbs import Verbs
+from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.runs.options import CalibrateCommandOptions, WhatIfCommandOptions
 
 if TYPE_CHECKING:
     from windtunnel.records.run import Run
 
 
-VERBS: Verbs = {
-    "show": ("runs:show", "What a run's steps went to by rank and stream, its calls, and which rank waits for whom."),
-}
-
-
-@with_outputs
 def show(
     files: Annotated[list[str], typer.Argument(metavar="RUN|FILE...", help="A run's folder, or the files that it is read from.")],
     replay: Annotated[
@@ -84,7 +76,6 @@ def _of_capture(names: list[str], asked: WhatIfCommandOptions, outputs: Outputs)
     outputs.show(whatif_sheet(rows, captured=True), [row.as_dict() for row in rows])
 
 
-@command_of(WhatIfCommandOptions, order=("run", "changes", "gpu", "cluster", "job", "sets"))
 def whatif(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
     from windtunnel.records.capture_file import captured_files
     from windtunnel.runs.whatif import TracedMachine, what_if
@@ -109,7 +100,6 @@ def whatif(asked: WhatIfCommandOptions, outputs: Outputs) -> None:
     outputs.show(whatif_sheet(rows, broken), [row.as_dict() for row in rows])
 
 
-@command_of(CalibrateCommandOptions)
 def calibrate(asked: CalibrateCommandOptions, outputs: Outputs) -> None:
     from windtunnel.api.measured import server_results
     from windtunnel.records.run_file import is_run

@@ -13,35 +13,16 @@ from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.shared.common import bar, stoppable
+from windtunnel.cli.shared.common import stoppable
 from windtunnel.cli.shared.job import JobSource, tell_source
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
-from windtunnel.search.options import DesignCommandOptions, PlanOptions, SearchCommandOptions, SensitivityOptions
+from windtunnel.search.options import DesignCommandOptions, SearchCommandOptions
 
 if TYPE_CHECKING:
     from windtunnel.jobs.search_space import Question
     from windtunnel.search.design import DesignField, Premium
 
 
-ORDER = (
-    "on",
-    "gpus",
-    "objective",
-    "deadline",
-    "budget",
-    "space_file",
-    "margin",
-    "gap",
-    "limit",
-    "processes",
-    "out",
-    "network",
-    "top",
-)
-
-
-@command_of(SearchCommandOptions, of_a_run=True, loads=False, order=ORDER)
 def command(asked: SearchCommandOptions, outputs: Outputs) -> None:
     from windtunnel.jobs.search_space import predict_command
 
@@ -128,10 +109,6 @@ def _job_words(source: JobSource) -> list[str]:
     return words
 
 
-_DESIGN_ORDER = ("sets", "on", "objective", "premiums")
-
-
-@command_of(DesignCommandOptions, of_a_run=True, loads=False, order=_DESIGN_ORDER)
 def design(asked: DesignCommandOptions, outputs: Outputs) -> None:
     from windtunnel.jobs.search_space import DesignFields
     from windtunnel.search.design import design
@@ -168,27 +145,3 @@ def _premium(key: str, dollars: str | float, axes: Sequence[DesignField]) -> Pre
     except (ValueError, SpecError):
         ranges = ", ".join(axis.path for axis in axes if not axis.values)
         raise SpecError("--premium", f"{key}={dollars}", f"dollars of a range: {ranges or 'there is none'}") from None
-
-
-@command_of(PlanOptions)
-def plan(asked: PlanOptions, outputs: Outputs) -> None:
-    from windtunnel.api.choices import plan_of
-    from windtunnel.search.budget.data import as_dict
-    from windtunnel.search.budget.sheet import plan_sheet
-    from windtunnel.spec import load_law
-
-    own = [text for text in asked.overrides if not text.strip().startswith("law.")]
-    changes = [text.strip().removeprefix("law.") for text in asked.overrides if text.strip().startswith("law.")]
-    with bar("planning") as progress:
-        answer = plan_of(replace(asked, law=load_law(str(asked.law), changes), overrides=own, progress=progress))
-    outputs.show(plan_sheet(answer), as_dict(answer))
-
-
-@command_of(SensitivityOptions)
-def sensitivity(asked: SensitivityOptions, outputs: Outputs) -> None:
-    from windtunnel.search.levers.sensitivity import sensitivity
-    from windtunnel.search.levers.sensitivity_sheet import sensitivity_sheet
-
-    with bar(f"predicting changes of {asked.job.name}") as progress:
-        result = sensitivity(asked.job, progress)
-    outputs.show(sensitivity_sheet(result), result.as_dict)

@@ -6,20 +6,17 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from windtunnel.api.serving import answer_fleet_question, answer_search, answer_serve, take_line
-from windtunnel.cli.shared.common import bar, notes, writable
-from windtunnel.cli.shared.options import command_of
+from windtunnel.api.serving import answer_search, answer_serve, take_line
+from windtunnel.cli.shared.common import bar, notes
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.serving.engine import ENGINES
-from windtunnel.serving.options import ServeFleetOptions, ServeOptions, ServeSearchOptions, settings_words
+from windtunnel.serving.options import ServeOptions, ServeSearchOptions, settings_words
 
 _KEPT = 0.9
 """Share of requests that have to keep the limits."""
 
 
-@command_of(ServeOptions)
 def predict(options: ServeOptions, outputs: Outputs) -> None:
-    writable(("--requests-out", options.requests_out))
     answer = answer_serve(replace(options, record=outputs.wants_detail))
     from windtunnel.serving.sheet import server_sheet
 
@@ -50,7 +47,6 @@ def suggest_search(options: ServeOptions) -> None:
     notes().print(f"Next: windtunnel serve-search {shlex.join(words)}", markup=False, soft_wrap=True)
 
 
-@command_of(ServeSearchOptions)
 def search(options: ServeSearchOptions, outputs: Outputs) -> None:
     from windtunnel.serving.front_sheet import front_sheet
 
@@ -62,12 +58,3 @@ def search(options: ServeSearchOptions, outputs: Outputs) -> None:
     sets = [word for text in options.overrides for word in ("--set", text)]
     asked = [shlex.quote(word) for word in [*shared, "--seed", str(options.seed), *sets]]
     outputs.show(front_sheet(found, asked), found.as_dict)
-
-
-@command_of(ServeFleetOptions)
-def fleet(options: ServeFleetOptions, outputs: Outputs) -> None:
-    from windtunnel.serving.replicas.sheet import fleet_sheet
-
-    writable(("--requests-out", options.requests_out))
-    answer = answer_fleet_question(options)
-    outputs.show(fleet_sheet(answer), answer.as_dict)

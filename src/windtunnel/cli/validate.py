@@ -9,7 +9,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from windtunnel.api.options import SuiteOptions
 from windtunnel.cli.shared.common import bar, notes, tell_watchers, watchers, write
-from windtunnel.cli.shared.options import command_of
 from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.reality.options import ValidateCommandOptions
 from windtunnel.sheet.sentence import Sentence, join
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from windtunnel.sheet.blocks import Sheet
 
 
-@command_of(ValidateCommandOptions, order=("paths", "family", "markdown", "record", "gpu", "dtype", "kernels", "processes"))
 def command(asked: ValidateCommandOptions, outputs: Outputs) -> None:
     from windtunnel.reality.validate import validate_of
 
@@ -82,7 +80,6 @@ def _founding(path: str) -> Sentence:
     return join((source, Sentence("Measured on {device}.", device=on)), " ") if on else source
 
 
-@command_of(SuiteOptions)
 def suite(asked: SuiteOptions, outputs: Outputs) -> None:
     from windtunnel.api.suite import suite_of
 

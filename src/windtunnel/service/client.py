@@ -19,12 +19,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base import errors
 from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.base.verbs import Verb, all_verbs, load_named
 
 
 class AnswerTable(Mapping[str, Any]):
@@ -145,20 +146,17 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _asks(verb: str, options: str) -> Callable[..., RemoteAnswer]:
-    """The method that asks a verb, whose options are a class, as "module:Class" below `windtunnel`."""
-
-    def ask(self: RemoteService, *given: Any, **named: Any) -> RemoteAnswer:
-        return self._ask_stated(verb, options, given, named)
-
-    ask.__doc__ = f"`wt.{verb.replace('-', '_')}`; options that the command line alone has are taken too."
-    ask.options = options  # type: ignore[attr-defined]
-    return ask
+@cache
+def asked_verbs() -> dict[str, Verb]:
+    """Name of a function of `windtunnel` -> its verb, of those that a service may be asked."""
+    verbs = (verb for verb in all_verbs().values() if verb.offered is True and verb.options is not None)
+    return {verb.public_name: verb for verb in verbs if "." not in verb.public_name}
 
 
 class RemoteService:
-    """A service; its methods are the functions of `windtunnel` with the same objects. A path of a file or folder of this machine is
-    uploaded, a `Job` is sent as its file. Each returns a `RemoteAnswer`. Raises what the function raises, and RemoteError."""
+    """A service; its methods are the functions of `windtunnel` with the same objects, and options that the command line alone has.
+    A path of a file or folder of this machine is uploaded, a `Job` is sent as its file. Each returns a `RemoteAnswer`. Raises what
+    the function raises, and RemoteError."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 3600.0, patience: float = 60.0) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -256,51 +254,38 @@ class RemoteService:
             time.sleep(max(0.0, min(pause, until - time.monotonic())))
             pause = min(5.0, pause * 2)
 
-    def _ask_stated(self, verb: str, options: str, given: Sequence[Any], named: Mapping[str, Any]) -> RemoteAnswer:
-        """The answer to a verb whose options are a class, as "module:Class" below `windtunnel`. What the class does not have is
-        asked as it stands: `files`, `artefacts` and `progress` of `ask`, and options that describe a job (`on`, `set`)."""
+    def __getattr__(self, name: str) -> Callable[..., RemoteAnswer]:
+        """The method that asks a verb."""
+        if name not in asked_verbs():
+            raise AttributeError(f"a service has no {name!r}; it has {', '.join(asked_verbs())}")
+        return partial(self._ask_stated, asked_verbs()[name])
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *asked_verbs()]
+
+    def _ask_stated(self, verb: Verb, /, *given: Any, **named: Any) -> RemoteAnswer:
+        """The answer to a verb. What the class of its options does not have is asked as it stands: `files`, `artefacts` and
+        `progress` of `ask`, and options that describe a job (`on`, `set`)."""
         from windtunnel.base.options import options_of, request_of
 
-        module, name = options.split(":")
-        kind = getattr(import_module(f"windtunnel.{module}"), name)
+        kind = load_named(verb.options)
         stated = {one.name: one for one in options_of(kind) if one.name not in ("files", "artefacts", "progress")}
         for option in stated.keys() & named.keys():
             if not (stated[option].shown or stated[option].request):
                 raise SpecError(option, named[option], "left out: a service does not take it")
         asked = kind(*given, **{name: value for name, value in named.items() if name in stated})
-        return self.ask(verb, **{name: value for name, value in named.items() if name not in stated}, **request_of(asked))
-
-    predict = _asks("predict", "predict.options:PredictCommandOptions")
-    memory = _asks("memory", "memory.options:MemoryCommandOptions")
-    search = _asks("search", "search.options:SearchCommandOptions")
-    plan = _asks("plan", "search.options:PlanOptions")
-    design = _asks("design", "search.options:DesignCommandOptions")
-    goodput = _asks("goodput", "goodput.options:GoodputCommandOptions")
-    sensitivity = _asks("sensitivity", "search.options:SensitivityOptions")
-    serve_predict = _asks("serve-predict", "serving.options:ServeOptions")
-    serve_fleet = _asks("serve-fleet", "serving.options:ServeFleetOptions")
-    serve_search = _asks("serve-search", "serving.options:ServeSearchOptions")
-    rl_predict = _asks("rl-predict", "rl.options:RLPredictOptions")
-    whatif = _asks("whatif", "runs.options:WhatIfCommandOptions")
-    calibrate = _asks("calibrate", "runs.options:CalibrateCommandOptions")
-    collective = _asks("collective", "network.options:CollectiveCommandOptions")
-    flows = _asks("flows", "network.flows.options:FlowsCommandOptions")
-    validate = _asks("validate", "reality.options:ValidateCommandOptions")
-    suite = _asks("suite", "api.options:SuiteOptions")
-    catalog = _asks("catalog", "jobs.options:CatalogOptions")
-    replay = _asks("replay", "replay.options:ReplayCommandOptions")
-    simai = _asks("simai", "replay.options:SimaiCommandOptions")
-    export = _asks("export", "jobs.export_options:ExportCommandOptions")
+        said = {name: value for name, value in named.items() if name not in stated}
+        return self.ask(" ".join(verb.words), **said, **request_of(asked))
 
     def compare(self, a: Any, b: Any, *given: Any, **named: Any) -> RemoteAnswer:
         """`wt.compare`: two jobs, or a run and its job."""
         things = [*(a if isinstance(a, (list, tuple)) else [a]), b]
         named |= dict(zip(("network",), given, strict=False))
-        return self._ask_stated("compare", "api.options:CompareCommandOptions", (things,), named)
+        return self._ask_stated(asked_verbs()["compare"], things, **named)
 
     def read(self, *paths: Any, **named: Any) -> RemoteAnswer:
         """`wt.read`."""
-        return self._ask_stated("import", "jobs.options:ImportOptions", (paths,), named)
+        return self._ask_stated(asked_verbs()["read"], paths, **named)
 
 
 def _argument(value: Any, uploads: dict[str, Any]) -> Any:

@@ -14,18 +14,6 @@ from windtunnel.base.errors import FileError, NotInstalled, SpecError
 from windtunnel.base.units import parse_days, parse_size
 from windtunnel.service.settings import ServiceSettings
 
-EXAMPLES = """\b
-Examples:
-  windtunnel serve
-  windtunnel serve --new-token ann:write --token-file tokens --expires 90
-  windtunnel serve --list-tokens --token-file tokens
-  windtunnel serve --host 0.0.0.0 --token-file tokens --name plans.example.org
-  windtunnel serve --database postgresql://wt@db/windtunnel --workers 8
-  windtunnel serve --runs out/fleet
-  windtunnel serve --backup service.tar
-  windtunnel serve --audit audit.csv --who ann --since 2026-11-01
-"""
-
 
 def command(  # long: one option a line
     host: Annotated[

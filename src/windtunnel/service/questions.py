@@ -1,5 +1,5 @@
-"""Questions of the service: which verbs are offered, what a request may say, and the command line that it stands for. The verbs
-that the service offers, derived from the command line: a new verb appears by itself, or is named here with a reason.
+"""Questions of the service: which verbs are offered, what a request may say, and the command line that it stands for. Which those
+are is in the table of verbs; their options are those of the command line.
 
 A question: a verb with its arguments and uploads, checked, as one command line and one key.
 
@@ -21,7 +21,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -29,36 +29,25 @@ import typer
 
 from windtunnel.base.dataclasses import dataclass
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName, nearest
-from windtunnel.base.files import table_beside
+from windtunnel.base.verbs import OTHERWISE, Verb, all_verbs
 from windtunnel.base.version import __version__
 from windtunnel.cli.shared.verbs import SHORT
 
-_TABLE = table_beside(__file__)
-
-NOT_OFFERED: dict[str, str] = _TABLE["not_offered"]
-"""Verb -> why the service does not offer it."""
-
-WITHHELD: dict[str, str] = _TABLE["withheld"]
-"""Option, of every verb or of one -> why a request may not say it."""
-
-OUTPUTS: dict[str, str] = _TABLE["outputs"]
-"""Option of a verb that writes a file -> the name of the file; a request names the option in `artefacts`."""
+WITHHELD = {
+    "json": "the answer is what --json - prints",
+    "quiet": "the answer has no report beside it",
+    "write": "it changes the catalogue",
+}
+"""Option of every verb -> why a request may not say it."""
 
 SHARED_OUTPUTS = {"--html": "page.html", "--sheet": "sheet.json", "--csv": "figures.csv"}
-"""The same for options that mean the same in every verb."""
+"""Option of every verb that writes a file -> the name of the file; a request names the option in `artefacts`."""
 
 RENAMED = {"files": "paths"}
 """Name of a positional argument -> its name in a request, whose `files` are what it uploads."""
 
-TAKES_NO_JSON = ("export", "profile export", "fleet jobset", "fleet dashboard")
-"""Verbs whose answer is text."""
-
 CORES = ("jobs", "threads")
 """Options that take cores: a service runs a question on as many as its settings say; answers do not depend on them."""
-
-
-OTHERWISE = "FILE..."
-"""The verb of a group that takes what is no verb of it."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +78,9 @@ class OfferedVerb:
     outputs: tuple[tuple[str, str, str, bool], ...]
     """Of each artefact: its name, the option that writes it, the name of its file, and whether the verb always writes it."""
     json: bool
+    withheld: Mapping[str, str]
+    """Option that a request may not say -> why."""
+    short: bool
 
     @property
     def name(self) -> str:
@@ -114,12 +106,8 @@ def offered_verbs() -> dict[str, OfferedVerb]:
     """Name of each offered verb, with blanks between its words -> what a request may say of it."""
     from windtunnel.cli import app
 
-    found = {}
-    for words, command in _walk(typer.main.get_command(app), ()):
-        name = " ".join(words)
-        if name not in NOT_OFFERED:
-            found[name] = _offer(words, command)
-    return found
+    command = typer.main.get_command(app)
+    return {" ".join(verb.words): _offer(verb, command) for verb in all_verbs().values() if verb.offered is True}
 
 
 def offered_verb(name: str) -> OfferedVerb:
@@ -127,34 +115,26 @@ def offered_verb(name: str) -> OfferedVerb:
     wanted = " ".join(name.replace("/", " ").split())
     verbs = offered_verbs()
     if wanted not in verbs:
-        why = NOT_OFFERED.get(wanted)
+        why = next((verb.offered for verb in all_verbs().values() if " ".join(verb.words) == wanted), None)
         more = f"The service does not offer `windtunnel {wanted}`: {why}." if why is not None else ""
         raise UnknownName("verb", wanted[:80], list(verbs), more=more)
     return verbs[wanted]
 
 
-def _walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if not hasattr(command, "list_commands"):
-        yield words, command
-        return
-    for name in command.list_commands(None):
-        inner = command.get_command(None, name)
-        yield from _walk(inner, words if name == OTHERWISE else (*words, name))
-
-
-def _offer(words: tuple[str, ...], command: Any) -> OfferedVerb:
-    name = " ".join(words)
+def _offer(verb: Verb, command: Any) -> OfferedVerb:
+    """What a request may say of a verb. `command`: of typer, the whole command line."""
+    for word in verb.name.split():
+        command = command.get_command(None, word)
     options, outputs, json = [], [], False
     for parameter in command.params:
         longest = max(parameter.opts, key=len)
         if longest == "--help" or (parameter.name == "help"):
             continue
         json = json or longest == "--json"
-        key = f"{name} {longest}"
-        file = OUTPUTS.get(key, SHARED_OUTPUTS.get(longest))
+        file = verb.outputs.get(longest.lstrip("-"), SHARED_OUTPUTS.get(longest))
         if file is not None:
             outputs.append((longest.lstrip("-"), longest, file, parameter.required))
-        elif longest.lstrip("-") not in WITHHELD and key not in WITHHELD:
+        elif longest.lstrip("-") not in {*WITHHELD, *verb.withheld}:
             options.append(_option(parameter, longest))
     if getattr(command, "takes_short", False):
         own = {option.name for option in options} | {name for name, *_ in outputs}
@@ -163,7 +143,7 @@ def _offer(words: tuple[str, ...], command: Any) -> OfferedVerb:
             for word, field in SHORT.items()
             if word.lstrip("-") not in own
         ]
-    return OfferedVerb(words, str(command.help or "").strip(), tuple(options), tuple(outputs), json)
+    return OfferedVerb(verb.words, verb.about, tuple(options), tuple(outputs), json, verb.withheld, verb.short)
 
 
 def _option(parameter: Any, longest: str) -> AskedOption:
@@ -317,7 +297,7 @@ def _by_option(verb: OfferedVerb, arguments: Mapping[str, Any]) -> dict[str, Any
 
 def _unknown(verb: OfferedVerb, name: str) -> SpecError:
     plain = name.replace("_", "-")
-    why = WITHHELD.get(plain) or WITHHELD.get(f"{verb.name} --{plain}")
+    why = WITHHELD.get(plain) or verb.withheld.get(plain)
     known = [option.name for option in verb.options]
     if any(plain == output for output, *_ in verb.outputs):
         return SpecError(name[:80], "an option that writes a file", ", ".join(known), f'Write "artefacts": ["{plain}"].')
@@ -424,11 +404,7 @@ def _word(option: AskedOption, value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_SHORT = ("predict", "memory", "catalog", "compare", "collective", "export", "import", "plan", "sensitivity", "fleet jobset",
-          "fleet dashboard", "fleet startup", "profile show", "profile gains", "profile export", "flows")  # fmt: skip
-
-
 def is_short(question: AskedQuestion) -> bool:
     """Whether it takes about a second: by its verb, without an engine of the network."""
     engines = any(word in ("--network=flow", "--network=packet") for word in question.words)
-    return question.verb in _SHORT and not engines
+    return offered_verbs()[question.verb].short and not engines

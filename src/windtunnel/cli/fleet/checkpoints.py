@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windtunnel.cli.shared.common import Json, writable, write_json
-from windtunnel.cli.shared.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from windtunnel.fleet.checkpoint.folder import FoundStep
-
-VERBS: Verbs = {
-    "ls": ("fleet.checkpoints:ls", "The steps in a folder: committed, incomplete or damaged, and why."),
-    "verify": ("fleet.checkpoints:verify", "Read every file of the committed steps and compare its hash."),
-    "rm": ("fleet.checkpoints:rm", "Delete steps; the newest two only with --force."),
-    "export": ("fleet.checkpoints:export", "The weights of a committed step as one safetensors file."),
-}
 
 
 def ls(

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.shared.common import write
-from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.fleet.engines.kubernetes import JobSetOptions, jobset_text
 
 
@@ -126,6 +125,5 @@ def dashboard() -> None:
     typer.echo(json.dumps(grafana_dashboard(), indent=2))
 
 
-@bare_command_of(JobSetOptions, order=("name", "command"))
 def jobset(asked: JobSetOptions) -> None:
     write(jobset_text(asked), asked.out, "--out")

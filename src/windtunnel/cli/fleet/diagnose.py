@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.shared.common import Sets, machines, show_spinner, write_json
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.outputs import Outputs
 
 
-@with_outputs
 def command(
     tests: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Tests to run; default: all of one node.")] = None,
     expect: Annotated[

@@ -15,8 +15,7 @@ import typer
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.text import clean
 from windtunnel.cli.shared.common import print_list, show_spinner
-from windtunnel.cli.shared.options import command_of
-from windtunnel.cli.shared.outputs import Outputs, said_command, with_outputs
+from windtunnel.cli.shared.outputs import Outputs, said_command
 from windtunnel.fleet.options import FleetCompareCommandOptions, FleetReplayOptions, FleetShowOptions
 from windtunnel.records.checkpoint_events import lost_saves
 
@@ -32,7 +31,6 @@ EVIDENCE = (
 )
 
 
-@with_outputs
 def hang(
     files: Annotated[
         list[str],
@@ -83,7 +81,6 @@ FAILURES = "llama3-2024"
 """Kinds of failures where a rate alone is given, and the job states none."""
 
 
-@command_of(FleetReplayOptions, order=("run", "faults"))
 def replay(asked: FleetReplayOptions, outputs: Outputs) -> None:
     from pydantic import ValidationError
 
@@ -146,7 +143,6 @@ FOLLOWED = 200
 """Steps that a page that is followed shows, where nobody says how many."""
 
 
-@command_of(FleetShowOptions, order=("run", "trace"))
 def show(asked: FleetShowOptions, outputs: Outputs) -> None:
     from windtunnel.fleet.api import judge_run
     from windtunnel.fleet.monitor import has_ended
@@ -179,7 +175,6 @@ def show(asked: FleetShowOptions, outputs: Outputs) -> None:
     (replace(outputs, html=None) if follow else outputs).show(sheet, table)
 
 
-@command_of(FleetCompareCommandOptions, order=("run", "job", "sets", "on", "profile", "usual", "last"))
 def compare(asked: FleetCompareCommandOptions, outputs: Outputs) -> None:
     from windtunnel.cli.shared.job import job_of, tell_source
     from windtunnel.runs.api import compare_fleet_of
@@ -214,7 +209,6 @@ def trace(
     typer.echo(f"Read it: windtunnel runs show {path}", err=True)
 
 
-@with_outputs
 def incidents(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A kept run's folder.")],
     step: Annotated[

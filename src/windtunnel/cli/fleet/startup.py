@@ -5,12 +5,10 @@ from __future__ import annotations
 import typer
 
 from windtunnel.cli.shared.common import write_json
-from windtunnel.cli.shared.options import bare_command_of
 from windtunnel.fleet.startup.layout import parse_mesh
 from windtunnel.fleet.startup.start_costs import StartCostCommandOptions, start_costs_of
 
 
-@bare_command_of(StartCostCommandOptions)
 def command(asked: StartCostCommandOptions) -> None:
     starts, json = start_costs_of(asked), asked.json
     rows = starts["starts"]

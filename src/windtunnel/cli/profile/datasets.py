@@ -9,15 +9,13 @@ import typer
 from windtunnel.base.units import show_time
 from windtunnel.capture.options import HostOptions
 from windtunnel.cli.shared.common import Json, notes, show_spinner, writable, write, write_json
-from windtunnel.cli.shared.options import bare_command_of, command_of
-from windtunnel.cli.shared.outputs import Outputs, with_outputs
+from windtunnel.cli.shared.outputs import Outputs
 from windtunnel.jobs.options import KernelTimesCommandOptions
 
 if TYPE_CHECKING:
     from windtunnel.profile.gains import Gain
 
 
-@with_outputs
 def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A dataset of `windtunnel profile`, Parquet or CSV.")],
     *,
@@ -90,7 +88,6 @@ def _what(one: Gain) -> str:
     return f"{name}{layers}{f' {sizes}' if sizes else ''}{f' by {library}' if library else ''}"
 
 
-@command_of(HostOptions)
 def host(asked: HostOptions, outputs: Outputs) -> None:
     from windtunnel.capture.host import host_sheet, profile_host
 
@@ -99,7 +96,6 @@ def host(asked: HostOptions, outputs: Outputs) -> None:
     outputs.show(host_sheet(found), found.as_dict)
 
 
-@bare_command_of(KernelTimesCommandOptions, order=("path", "out"))
 def import_times(asked: KernelTimesCommandOptions) -> None:
     from windtunnel.formats.machines.kernels.measurements import import_measurements
     from windtunnel.records import to_csv

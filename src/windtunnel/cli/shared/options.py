@@ -4,57 +4,57 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.options import StatedOption, options_of
+from windtunnel.base.verbs import Verb, load_named
 from windtunnel.cli.shared import amounts
-from windtunnel.cli.shared.common import TYPES, Megatron, ModelFile, On, Sets, Source, annotation_of, writable
+from windtunnel.cli.shared.common import TYPES, Megatron, ModelFile, On, Sets, Source, annotation_of, bar, show_spinner, writable
 from windtunnel.cli.shared.outputs import Outputs, with_outputs
 
 if TYPE_CHECKING:
     from windtunnel.cli.shared.job import JobSource
 
-Options = TypeVar("Options")
 
+def command_of(verb: Verb) -> Callable[..., None]:
+    """The function that typer makes a verb's command of.
 
-def command_of(
-    options: Callable[..., Options], *, of_a_run: bool = False, loads: bool = True, order: Sequence[str] = ()
-) -> Callable[[Callable[[Options, Outputs], None]], Callable[..., None]]:
-    """Makes a function of a verb's options and of `Outputs` into the one that typer makes a command of.
-
-    A job is described by the options of `JOB`, unless the class has its own; `of_a_run`: whether the verb reads fields of a whole
-    run. What is told of its source goes with the outputs. `loads`: False for a verb that loads its job itself, from
-    `outputs.source`. `order`: options that stand first in the help.
+    Its parameters are the verb's options, and those of `Outputs` where its own function takes `outputs`. A job is described by the
+    options of `JOB`, unless the class has its own; what is told of its source goes with the outputs, or is the function's `source`.
     """
-    read, parameters = _reader(options, of_a_run, loads, order)
+    run: Callable[..., None] = _answer if verb.command is None else load_named(verb.command)
+    takes = [*inspect.signature(run).parameters]
+    if verb.options is None:
+        return with_outputs(run) if "outputs" in takes else run
+    run, takes = (partial(run, verb), takes[2:]) if run is _answer else (run, takes[1:])
+    read, parameters = _reader(load_named(verb.options), verb)
+    if takes != ["outputs"]:
+        return _with_parameters(lambda **given: run(*read(given)[: 1 + len(takes)]), parameters)
+
+    def command(*, outputs: Outputs, **given: Any) -> None:
+        values, source = read(given)
+        run(values, outputs if source is None else replace(outputs, source=source))
+
     last = inspect.Parameter("outputs", inspect.Parameter.KEYWORD_ONLY, annotation=Outputs)
-
-    def decorate(run: Callable[[Options, Outputs], None]) -> Callable[..., None]:
-        def command(*, outputs: Outputs, **given: Any) -> None:
-            values, source = read(given)
-            run(values, outputs if source is None else replace(outputs, source=source))
-
-        return _with_parameters(with_outputs(_with_parameters(command, [*parameters, last], options)), None, options)
-
-    return decorate
+    return with_outputs(_with_parameters(command, [*parameters, last]))
 
 
-def bare_command_of(
-    options: Callable[..., Options], *, order: Sequence[str] = ()
-) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """The same for a verb whose answer has no sheet."""
-    read, parameters = _reader(options, False, False, order)
-    return lambda run: _with_parameters(lambda **given: run(read(given)[0]), parameters, options)
+def _answer(verb: Verb, asked: Any, outputs: Outputs) -> None:
+    """Asks a verb's function, and shows what it answers; meanwhile its progress, or that it is busy."""
+    ask: Any = verb.answers
+    text = verb.busy.format(**vars(asked))
+    with bar(text) if hasattr(asked, "progress") else show_spinner(text) if text else nullcontext() as shown:
+        answer = getattr(ask, "of_options", ask)(replace(asked, progress=shown) if hasattr(asked, "progress") else asked)
+    table = getattr(answer, "as_dict", None)
+    if table is None:
+        from windtunnel.api.data import as_dict  # here: windtunnel-fleet has no such verb
 
-
-def job_command_of(
-    options: Callable[..., Options], *, order: Sequence[str] = ()
-) -> Callable[[Callable[[Options, JobSource], None]], Callable[..., None]]:
-    """The same for a verb without a sheet that reads a job of a whole run where it needs one."""
-    read, parameters = _reader(options, True, False, order)
-    return lambda run: _with_parameters(lambda **given: run(*read(given)), parameters, options)  # type: ignore[arg-type]
+        table = as_dict(answer)
+    outputs.show(load_named(verb.sheet)(answer), table)
 
 
 JOB: dict[str, Any] = {"job": Source, "sets": Sets, "on": On, "model": ModelFile, "megatron": Megatron}
@@ -62,17 +62,17 @@ JOB: dict[str, Any] = {"job": Source, "sets": Sets, "on": On, "model": ModelFile
 
 
 def _reader(
-    options: Callable[..., Options], of_a_run: bool, loads: bool, order: Sequence[str]
-) -> tuple[Callable[[dict[str, Any]], tuple[Options, JobSource | None]], list[inspect.Parameter]]:
+    options: Callable[..., Any], verb: Verb
+) -> tuple[Callable[[dict[str, Any]], tuple[Any, JobSource | None]], list[inspect.Parameter]]:
     """What makes options of a command line's values, with the source of their job; and the parameters of the command."""
     kind: Any = options
-    shown = [one for one in options_of(kind) if one.shown]
+    order, shown = verb.first.split(), [one for one in options_of(kind) if one.shown]
     job = next((one.name for one in shown if one.kind == "job"), None)
     own = {one.name: one for one in shown if one.kind != "job"}
     names = {_parameter_name(one, job is not None): one for one in own.values()}
     of_job = {name: annotation for name, annotation in JOB.items() if name not in names} if job is not None else {}
 
-    def read(given: dict[str, Any]) -> tuple[Options, JobSource | None]:
+    def read(given: dict[str, Any]) -> tuple[Any, JobSource | None]:
         values = {one.name: _value(one, given[name]) for name, one in names.items()}
         writable(*((one.word, values[one.name]) for one in own.values() if one.writes))
         if job is None:
@@ -80,8 +80,8 @@ def _reader(
         from windtunnel.cli.shared.job import JobSource  # here: windtunnel-fleet has no jobs
 
         said = {name: given[name] for name in of_job}
-        source = JobSource(**{**said, "sets": said.get("sets") or ()}, of_a_run=of_a_run)
-        values[job] = source.load().job if loads else None
+        source = JobSource(**{**said, "sets": said.get("sets") or ()}, of_a_run=verb.of_a_run)
+        values[job] = source.load().job if verb.loads else None
         return options(**values), source
 
     parameters = {name: _parameter(name, _default(one), annotation_of(one)) for name, one in names.items()}
@@ -96,14 +96,10 @@ def _parameter_name(one: StatedOption, of_job: bool) -> str:
     return "sets" if of_job and one.word == "--set" else one.name if one.word else one.request_name
 
 
-def _with_parameters(
-    command: Callable[..., None], parameters: Sequence[inspect.Parameter] | None, options: Any
-) -> Callable[..., None]:
-    """A function that typer takes for one with these parameters; `options`: the class that it says them of."""
-    command.options = options  # type: ignore[attr-defined]
-    if parameters is not None:
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
+def _with_parameters(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """A function that typer takes for one with these parameters."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
 
 

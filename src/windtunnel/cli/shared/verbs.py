@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
-from windtunnel.base.registry import offered_by_packages
 from windtunnel.base.units import parse_whole
+from windtunnel.base.verbs import OTHERWISE, find_verb, verbs_of
 from windtunnel.cli.shared.amounts import check_one_machine, name_machine
-
-Verbs = dict[str, tuple[str | ModuleType, str]]
-"""Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), or `module:function` where a file has the
-commands of several verbs; and its line in the help. A room above the command line states its module in full:
-`windtunnel.service.command`. Examples of a verb stand in `examples.toml` by the first of these, or are the module's `EXAMPLES`."""
-
-
-class Command(NamedTuple):
-    """The command of a verb whose file has those of several."""
-
-    command: Callable[..., None]
-
-
-def verb_module(name: str | ModuleType) -> ModuleType | Command:
-    """The module of a verb, or its command, as `Verbs` names it."""
-    if not isinstance(name, str):
-        return name
-    path, _, function = name.partition(":")
-    module = import_module(path if path.startswith("windtunnel.") else f"windtunnel.cli.{path}")
-    return Command(getattr(module, function)) if function else module
-
-
-def with_packages(verbs: Verbs, group: str) -> Verbs:
-    """The verbs, and behind them those of other packages: entry points of `windtunnel.GROUP`, each a module with its `command` and
-    `ABOUT`, its line in the help."""
-    return {**{name: (module, module.ABOUT) for name, module in offered_by_packages(group).items()}, **verbs}
-
 
 SHORT = {
     "--gpus": "cluster.gpus",
@@ -98,8 +68,8 @@ def spell_whole_numbers(words: list[str], options: Collection[str]) -> list[str]
 class JobCommand(TyperCommand):
     """A verb; one with a JOB and --set also takes the options of SHORT."""
 
-    shown_as = ""
-    """What `examples.toml` calls it."""
+    verb = ""
+    """Its name in the table of verbs."""
 
     @property
     def takes_short(self) -> bool:
@@ -125,60 +95,55 @@ class JobCommand(TyperCommand):
                 formatter.write_dl([(option, path) for option, path in SHORT.items() if option not in own])
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        if self.shown_as and self.epilog is None:
-            import tomllib
-
-            examples = tomllib.loads(Path(__file__).with_name("examples.toml").read_text(encoding="utf-8")).get(self.shown_as)
-            self.epilog = f"\b\nExamples:\n{examples}" if examples else None
+        if self.epilog is None and (examples := find_verb(self.verb).examples):
+            self.epilog = f"\b\nExamples:\n{examples}"
         super().format_epilog(ctx, formatter)
 
 
 class _Commands(dict[str, Any]):
-    """Commands by name, each built on first use."""
+    """Commands of a group by name, each built on first use."""
 
-    def __init__(self, verbs_with: Callable[[str], Verbs]) -> None:
+    def __init__(self, group: str) -> None:
         super().__init__()
-        self._verbs_with = verbs_with
+        self._group = group
 
     def __missing__(self, name: str) -> Any:
-        module, text = self._verbs_with(name)[name]
-        module_found = verb_module(module)
-        if isinstance(module_found, ModuleType) and hasattr(module_found, "VERBS"):
-            command = typer.main.get_command(
-                application(
-                    module_found.VERBS, text, getattr(module_found, "OTHERWISE", None), getattr(module_found, "SHOWN", None)
-                )
-            )
+        verb = find_verb(f"{self._group} {name}".lstrip())
+        if verb.is_group:
+            command = typer.main.get_command(application(verb.name, verb.about))
         else:
+            from windtunnel.cli.shared.options import command_of
+
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-            one.command(name, cls=JobCommand, help=text, epilog=getattr(module_found, "EXAMPLES", None))(module_found.command)
+            one.command(name, cls=JobCommand, help=verb.about)(command_of(verb))
             command = typer.main.get_command(one)
             assert isinstance(command, JobCommand)
-            command.shown_as = module if isinstance(module, str) else ""
+            command.verb = verb.name
         command.name = name
         self[name] = command
         return command
 
 
-def group_of(own: Verbs, otherwise: str | None = None, packages: str | None = None, shown: str | None = None) -> type[TyperGroup]:
-    """The class of a group over verbs that lists them without importing them. `packages`: the group of entry points by which other
-    packages add verbs; they are looked for when a name is none of `own`, or all are listed.
+def group_of(name: str) -> type[TyperGroup]:
+    """The class of a group that lists its verbs without importing them. Those that other packages add to the command line itself
+    are looked for when a name is none of its own, or all are listed.
 
-    An argument that is not a verb goes to the verb `otherwise`, if there is one. `shown`: what the help calls that verb, if it also
-    takes no argument at all.
+    An argument that is not a verb goes to the verb OTHERWISE, if there is one; where that has `shown`, so does no argument at all.
     """
+    own = verbs_of(name, packages=False)
+    shown = find_verb(f"{name} {OTHERWISE}").shown if OTHERWISE in own else ""
 
-    def verbs_with(name: str = "") -> Verbs:
-        return own if packages is None or name in own else with_packages(own, packages)
+    def verbs_with(word: str = "") -> dict[str, str]:
+        return own if word in own else verbs_of(name)
 
     class Group(TyperGroup):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
-            self.commands = _Commands(verbs_with)
+            self.commands = _Commands(name)
 
         def parse_args(self, ctx: Any, args: list[str]) -> Any:
-            if otherwise is not None and (args and args[0] not in (*own, "-h", "--help") or not args and shown is not None):
-                args = [otherwise, *args]
+            if OTHERWISE in own and (args and args[0] not in (*own, "-h", "--help") or not args and shown):
+                args = [OTHERWISE, *args]
             return super().parse_args(ctx, args)
 
         def list_commands(self, ctx: Any) -> list[str]:
@@ -189,8 +154,9 @@ def group_of(own: Verbs, otherwise: str | None = None, packages: str | None = No
 
         def format_commands(self, ctx: Any, formatter: Any) -> None:
             with formatter.section("Verbs"):
-                named = {otherwise: shown} if shown is not None else {}
-                formatter.write_dl([(named.get(name, name), text) for name, (_, text) in verbs_with().items()])
+                formatter.write_dl(
+                    [(shown if shown and word == OTHERWISE else word, about) for word, about in verbs_with().items()]
+                )
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             if args and not args[0].startswith("-") and args[0] not in verbs_with(args[0]):
@@ -200,17 +166,11 @@ def group_of(own: Verbs, otherwise: str | None = None, packages: str | None = No
     return Group
 
 
-def bare_application(
-    verbs: Verbs,
-    otherwise: str | None = None,
-    completion: bool = False,
-    packages: str | None = None,
-    shown: str | None = None,
-) -> typer.Typer:
-    """A Typer application over `verbs`, without a callback. `completion` adds --install-completion and --show-completion;
-    `packages`, `shown`: as in `group_of`."""
+def bare_application(group: str = "", completion: bool = False) -> typer.Typer:
+    """A Typer application over the verbs of a group, without a callback. `completion` adds --install-completion and
+    --show-completion."""
     return typer.Typer(
-        cls=group_of(verbs, otherwise, packages, shown),
+        cls=group_of(group),
         add_completion=completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -218,9 +178,9 @@ def bare_application(
     )
 
 
-def application(verbs: Verbs, text: str, otherwise: str | None = None, shown: str | None = None) -> typer.Typer:
-    """A Typer application over `verbs`; typed alone it prints its help, or does what `shown` says (`group_of`)."""
-    app = bare_application(verbs, otherwise, shown=shown)
+def application(group: str, text: str) -> typer.Typer:
+    """A Typer application over the verbs of a group; typed alone it prints its help, or does what OTHERWISE does without words."""
+    app = bare_application(group)
 
     @app.callback(invoke_without_command=True, help=text)
     def show_help(ctx: typer.Context) -> None:

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class JobSetRequest:
-    """A job on Kubernetes."""
+    """A job that Kubernetes starts, as `jobset_text` writes it."""
 
     name: str = argument("Name of the JobSet and of the run.", metavar="NAME")
     image: str = option("A container image with windtunnel and the script.")

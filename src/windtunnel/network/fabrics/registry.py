@@ -9,11 +9,10 @@ from windtunnel.network.fabrics.dcn import Dcn
 from windtunnel.network.fabrics.dragonfly import Dragonfly, DragonflyPlus
 from windtunnel.network.fabrics.fat_tree import FatTree
 from windtunnel.network.fabrics.hpn import Hpn
+from windtunnel.network.fabrics.inside_servers import NvLink, Pcie
 from windtunnel.network.fabrics.megascale import MegaScale
 from windtunnel.network.fabrics.ndim import NDim
-from windtunnel.network.fabrics.nvlink import NvLink
 from windtunnel.network.fabrics.parameters import Builder
-from windtunnel.network.fabrics.pcie import Pcie
 from windtunnel.network.fabrics.rail import Rail, RailOnly
 from windtunnel.network.fabrics.text_topology import load_file
 from windtunnel.network.fabrics.torus import Mesh, Torus

@@ -21,7 +21,7 @@ from windtunnel.base.errors import nearest
 from windtunnel.service.door import ServiceDoor
 from windtunnel.service.page.context import Language, PageContext, language_of
 from windtunnel.service.page.frame import LANGUAGE, THEME, THEMES, page_frame
-from windtunnel.service.page.sections import answer, choose, compose, network, run, serving, trust
+from windtunnel.service.page.sections import answer, choose, compose, network, run, serving, trust, verbs
 from windtunnel.service.page.state import read_view
 from windtunnel.service.web.guard import ASKER, PAGE_POLICY, SIGN_IN
 from windtunnel.service.web.tokens import COOKIE, BrowserSessions, Tokens
@@ -100,6 +100,7 @@ SECTIONS: dict[str, Callable[[PageContext], None]] = {
     "serving": serving.build,
     "trust": trust.build,
     "run": run.build,
+    "verbs": verbs.build,
 }
 """Name of a section, as in its address -> what builds it into the page."""
 

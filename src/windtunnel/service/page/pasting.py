@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from nicegui import events, ui
 
 from windtunnel.base.units import parse_whole
-from windtunnel.cli.importing.verbs import SENTENCES, format_fact
+from windtunnel.cli.imports import SENTENCES, format_fact
 from windtunnel.formats.jobs.servers.drafts import weights_of
 from windtunnel.service.page.asking import Asking, Wanted
 from windtunnel.service.page.context import PageContext

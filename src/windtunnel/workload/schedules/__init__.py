@@ -1,6 +1,6 @@
 """Pipeline schedules: the order in which each stage runs the forward and backward passes of its micro batches.
 
-A schedule is a function `(stages, virtual stages, micro batches) -> actions of each stage`; add one file and one line below.
+A schedule is a function `(stages, virtual stages, micro batches) -> actions of each stage`; add one and its line below.
 `spec.shapes` states its requirements on the plan, and where its virtual stages sit.
 """
 
@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from windtunnel.workload.schedules.action import Action, Order, Pass, StagePasses, table
-from windtunnel.workload.schedules.breadth_first import breadth_first
-from windtunnel.workload.schedules.dualpipe import dualpipe
-from windtunnel.workload.schedules.dualpipev import dualpipev
-from windtunnel.workload.schedules.gpipe import gpipe
-from windtunnel.workload.schedules.interleaved import interleaved_order
-from windtunnel.workload.schedules.interleaved_zb import interleaved_zb
-from windtunnel.workload.schedules.one_f_one_b import one_f_one_b
-from windtunnel.workload.schedules.overlapped import overlapped_order
+from windtunnel.workload.schedules.dualpipe import dualpipe, dualpipev
+from windtunnel.workload.schedules.in_phases import breadth_first, gpipe
+from windtunnel.workload.schedules.interleaved import interleaved_order, one_f_one_b, overlapped_order
 from windtunnel.workload.schedules.steady import fewer_micro_batches, micro_batches_of_period
-from windtunnel.workload.schedules.zb_h1 import zb_h1
-from windtunnel.workload.schedules.zb_h2 import zb_h2
 from windtunnel.workload.schedules.zbv import zbv
+from windtunnel.workload.schedules.zero_bubble import interleaved_zb, zb_h1, zb_h2
 
 Schedule = Callable[[int, int, int], tuple[Order, ...]]
 

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, Nothing, SpecError
-from windtunnel.cli.shared.common import notes, print_list, show_spinner, write, write_json
-from windtunnel.cli.shared.options import bare_command_of
+from windtunnel.cli.shared.common import notes, print_list, show_spinner, writable, write, write_json
 from windtunnel.formats.logs.rl_steps import says_rollouts
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.jobs.options import ImportOptions, MeasuredTablesCommandOptions, TorchCommandOptions
 from windtunnel.jobs.reading import join_call
 
 if TYPE_CHECKING:
+    from windtunnel.formats import Imported
     from windtunnel.formats.machines.kernels.measured.importer import MeasuredEngine
+    from windtunnel.jobs.loaded import LoadedJob
+    from windtunnel.spec import Model
+    from windtunnel.spec.graph_model import GraphModel
 
 
 NEXT = {
@@ -150,7 +153,6 @@ def _format_value(value: Any) -> str:
     return f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
-@bare_command_of(ImportOptions, order=("paths", "on", "overrides", "cluster", "format"))
 def import_files(asked: ImportOptions) -> None:
     from windtunnel.api.jobs import read_of
     from windtunnel.cli.shared.common import bar
@@ -162,8 +164,6 @@ def import_files(asked: ImportOptions) -> None:
         write_json(reading.as_dict(), json)
     if reading.content is Content.JOB and reading.facts:
         if json != "-":
-            from windtunnel.cli.importing.job import write_configuration
-
             write_configuration(", ".join(files), reading, out)
         return
     if json != "-":
@@ -172,10 +172,8 @@ def import_files(asked: ImportOptions) -> None:
         save(reading, out)
 
 
-@bare_command_of(TorchCommandOptions)
 def import_module(asked: TorchCommandOptions) -> None:
     from windtunnel.api.jobs import import_torch_of
-    from windtunnel.cli.importing.job import write_job
     from windtunnel.jobs.imports import put_on_machine
     from windtunnel.spec import dump_job
 
@@ -192,7 +190,6 @@ def import_module(asked: TorchCommandOptions) -> None:
         print_list(imported.assumed, "assumed")
 
 
-@bare_command_of(MeasuredTablesCommandOptions, order=("folder", "out"))
 def import_measured(asked: MeasuredTablesCommandOptions) -> None:
     from windtunnel.api.jobs import read_measured_of
     from windtunnel.cli.shared.common import bar
@@ -248,3 +245,56 @@ def _facts(one: MeasuredEngine) -> dict[str, Any]:
         "gpu": one.gpu, "engine": one.engine, "release": one.release, "kernels": kernels, "modules": rows - kernels,
         "calls": len(one.calls),
     }  # fmt: skip
+
+
+def write_configuration(source: str, reading: Reading, out: str) -> None:
+    """Writes the job, or the nouns, of a configuration's reading."""
+    from windtunnel.spec import dump_job
+
+    writable(("--out", out))
+    found: Imported | LoadedJob = reading.value
+    job = dump_job(found.job) if found.job is not None else None
+    write_job(f"{source} ({reading.format})", found, job, out)
+
+
+def write_job(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:
+    """Writes what an importer found, with its notes as comments: the text of a `job`, or the nouns that the source states."""
+    from windtunnel.formats import Imported
+    from windtunnel.jobs.loaded import summarise_ignored
+    from windtunnel.spec.loading.files import toml_lines
+
+    missing = () if job is not None else ("the machine: add --on JOB or --on CLUSTER",)
+    if job is None and isinstance(imported, Imported):
+        nouns: dict[str, Any] = {"model": imported.model, "plan": imported.plan, "runtime": imported.runtime}
+        tables = {k: v.model_dump(mode="json", exclude_none=True) for k, v in nouns.items() if v is not None}
+        job = "\n".join(toml_lines(tables)).lstrip() + "\n"
+    model = imported.model if isinstance(imported, Imported) else imported.job.model
+    notes = {
+        "parameters": (count_parameters(model),),
+        "ignored": summarise_ignored(imported.ignored, imported.format),
+        "assumed": imported.assumed,
+        "missing": missing,
+    }
+    lines = [f"# from {_flat(what)}"] + [f"# {word}: {_flat(line)}" for word, listed in notes.items() for line in listed]
+    write("\n".join(lines) + "\n\n" + (job or ""), out, "--out")
+
+
+def count_parameters(model: Model | GraphModel) -> str:
+    """Parameters of a model, and of a mixture those that a token meets."""
+    from windtunnel.sheet.numbers import tokens
+    from windtunnel.spec.graph_model import GraphModel
+    from windtunnel.workload import active_parameters, parameter_count
+
+    total = parameter_count(model)
+    text = f"{tokens(total)}"
+    if not isinstance(model, GraphModel):
+        if (active := active_parameters(model)) < total:
+            text += f", {tokens(active)} of them active"
+        if model.mtp_layers:
+            text += f"; without the {model.mtp_layers} MTP layers, which published counts leave out too"
+    return text
+
+
+def _flat(text: str) -> str:
+    """One line of printable characters, as a comment must be."""
+    return "".join(c if c.isprintable() else " " for c in text)

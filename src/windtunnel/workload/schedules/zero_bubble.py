@@ -1,5 +1,7 @@
-"""Interleaved zero bubble (Qi et al. 2023, arXiv 2401.10241; PyTorch's InterleavedZeroBubble): interleaved 1F1B with split backward
-passes, whose weight gradients are delayed to fill the bubble."""
+"""Zero bubble (Qi et al. 2023, arXiv 2401.10241): 1F1B with split backward passes, whose weight gradients are delayed to fill the
+bubble. ZB-H1 (§2.1) has the memory of 1F1B; ZB-H2 (§2.2) twice its warm-up, and so twice its memory, but no bubble; interleaved
+zero bubble (PyTorch's InterleavedZeroBubble) has several virtual stages a stage.
+"""
 
 from __future__ import annotations
 
@@ -32,3 +34,14 @@ def held_back(stages: int, chunks: int, micro_batches: int, hops: int) -> tuple[
         actions += [turn(i, Pass.WEIGHT_GRADIENT, chunks, width) for i in range(max(0, total - late), total)]
         plans.append(tuple(actions))
     return tuple(plans)
+
+
+def zb_h1(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
+    """Actions of each stage; `chunks` is 1. The bubble is (stages - 1) (F + B - W), B and W the halves of the backward pass."""
+    return held_back(stages, chunks, micro_batches, 1)
+
+
+def zb_h2(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
+    """Actions of each stage; `chunks` is 1. With 2 stages - 1 micro batches or more, a stage idles max(0, (stages - 1) (F + B -
+    2W)) between its first pass and its last."""
+    return held_back(stages, chunks, micro_batches, 2)
