@@ -33,6 +33,9 @@ from windtunnel.records import About, read
 FILE = "plan.json"
 FORMAT = 1
 
+STORAGE = "storage"
+"""The slice of files, and its file's name: it describes a file system, and no rates of a device."""
+
 NAMING = 0.12
 """Share of a slice kept for the names of its kernels."""
 
@@ -186,6 +189,11 @@ def run_slices(
 
             tell(f"{part.name}: {measure_calls(folder / f'{part.name}.json', part.ranks, part.gradient_bytes, allowed)}")
             continue
+        if part.kind == STORAGE:
+            from windtunnel.profile.storage.run import measure_storage
+
+            measure_storage(part, folder / f"{part.name}.parquet", described, device, allowed, tell)
+            continue
         path, before = _file(folder, part.name, described)
         if part.kind == "layers":
             _measure_layers(part, path, allowed, device, tell)
@@ -197,7 +205,7 @@ def run_slices(
 def described_device(folder: Path, device: Device, watch: Any) -> About:
     """The description of the files of `folder`: its measured data sheet is that of the first of them, so that all rows of a folder
     can be fitted together."""
-    earlier = sorted(folder.glob("*.parquet"))
+    earlier = [path for path in sorted(folder.glob("*.parquet")) if not path.name.startswith(STORAGE)]
     described = about(device, watch, measure_sheet=not earlier)
     if earlier:
         described = replace(described, datasheet=read(earlier[0]).about.datasheet)
