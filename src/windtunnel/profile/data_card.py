@@ -19,10 +19,10 @@ TEXT = Path(__file__).with_name("data_card.md").read_text(encoding="utf-8")
 
 
 FILES_HOW = """
-Files (level file): a checkpoint is one file of each rank, one `torch.save` of random bytes into a stream and its fsync; it is read
-back by `torch.load` after the page cache was asked to drop it, and with O_DIRECT. A row's time is from the first rank's begin to the
-last one's end. Samples are read out of a mapped file of tokens; a row is of one of them. Files have no names and are gone when their
-processes are.
+Files (level file): a checkpoint is one file of each rank, one `torch.save` of random bytes into a stream and its fsync; it is
+read back by `torch.load` after the page cache was asked to drop it, and with O_DIRECT. A row's time is from the first rank's begin
+to the last one's end. Samples are read out of a mapped file of tokens; a row is of one of them. Files have no names and are gone
+when their processes are.
 """
 
 

@@ -58,7 +58,12 @@ class RankPool:
 
     def together(self, name: str, ranks: int, *asked: Any) -> list[Took]:
         """What each of the first `ranks` took for the method `name` of `DiskRank`. OSError of a rank, NoTimeLeftError."""
-        chosen = [connection for _, connection in self.started[:ranks]]
+        try:
+            return self._ask([connection for _, connection in self.started[:ranks]], name, asked)
+        except (ConnectionError, EOFError) as error:
+            raise OSError("a rank was killed") from error
+
+    def _ask(self, chosen: list[Connection], name: str, asked: tuple[Any, ...]) -> list[Took]:
         for connection in chosen:
             connection.send((name, asked))
         ready = [self._receive(connection) for connection in chosen]
@@ -76,10 +81,7 @@ class RankPool:
     def _receive(self, connection: Connection) -> Any:
         if not connection.poll(max(0.0, self.ends - time.monotonic())):
             raise NoTimeLeftError
-        try:
-            return connection.recv()
-        except EOFError as error:
-            raise OSError("a rank was killed") from error
+        return connection.recv()
 
     def _serve(self, rank: DiskRank, connection: Connection) -> None:
         """The life of a rank's process."""
