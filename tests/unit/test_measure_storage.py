@@ -133,7 +133,7 @@ class SlowFiles(DiskFiles):
         self.clock.now += size / 5e8
         return size
 
-    def mapped(self, file: IO[bytes]) -> Any:
+    def map_file(self, file: IO[bytes]) -> Any:
         assert isinstance(file, io.BytesIO)
         return file.getvalue()
 
@@ -146,7 +146,7 @@ class OneAfterAnother:
         tokens = files.create()
         self.ranks = [DiskRank(files, files.clock, files.clock, rank, tokens) for rank in range(count)]
 
-    def together(self, name: str, ranks: int, *asked: Any) -> list[Took]:
+    def ask_ranks(self, name: str, ranks: int, *asked: Any) -> list[Took]:
         self.asked.append((name, ranks))
         works = [getattr(rank, name)(*asked) for rank in self.ranks[:ranks]]
         for work in works:
@@ -197,7 +197,7 @@ def test_samples_by_hand() -> None:
 
 def test_where_samples_begin() -> None:
     alone = SampleCase("random", 2, 3, 2, 100, True)
-    assert alone.each == 8 and sorted(sample_places(alone, 330)) == [0, 108, 216]  # 324 + 8 is beyond the end
+    assert alone.sample_bytes == 8 and sorted(sample_places(alone, 330)) == [0, 108, 216]  # 324 + 8 is beyond the end
     assert sample_places(alone, 10**4) == sample_places(alone, 10**4) != sorted(sample_places(alone, 10**4))
     assert sample_places(alone._replace(order="sequential"), 33) == [0, 8, 16, 24]
     assert sorted(sample_places(alone._replace(cold=False), 33)) == [0, 8, 16, 24]
@@ -261,7 +261,7 @@ def test_no_direct_reads_are_said_once() -> None:
     measure_saves(ranks, save_cases(32 * MIB, 1, 10**9), 1e9, rows, clock, lambda: None)
     assert (
         rows.refused == {"O_DIRECT": "Invalid argument"}
-        and len([name for name, _ in ranks.asked if name == "direct"]) == 2  # of the first file, and once
+        and len([name for name, _ in ranks.asked if name == "read_past_cache"]) == 2  # of the first file, and once
     )
     assert {row["op"] for row in rows.rows()} == {"write", "read", "stage"}
 
@@ -380,18 +380,18 @@ def test_a_damaged_row_is_refused(tmp_path: Path) -> None:
 def test_files_have_no_names_whatever_ends_their_ranks(tmp_path: Path) -> None:
     """A rank that is killed with its file open leaves nothing, and the next call says that it is gone."""
     with RankPool(str(tmp_path), 2, time.monotonic() + 600.0, Clock()) as pool:
-        assert [took.size for took in pool.together("write", 2, MIB)] == [MIB, MIB]
+        assert [took.size for took in pool.ask_ranks("write", 2, MIB)] == [MIB, MIB]
         assert list(tmp_path.iterdir()) == []
         os.kill(pool.started[0][0], signal.SIGKILL)
         with pytest.raises(OSError, match="a rank was killed"):
-            pool.together("write", 2, MIB)
+            pool.ask_ranks("write", 2, MIB)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_rank_that_waits_for_its_disk_does_not_hold_the_clock_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DiskFiles, "sync", lambda self, file: time.sleep(3600.0))
     with pytest.raises(NoTimeLeftError), RankPool(str(tmp_path), 1, time.monotonic() + 0.1, Clock()) as pool:
-        pool.together("write", 1, MIB)
+        pool.ask_ranks("write", 1, MIB)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -406,8 +406,8 @@ def test_an_error_of_one_rank_reaches_the_run_and_the_next_call_works(tmp_path: 
     monkeypatch.setattr(Clock, "save", save)
     with RankPool(str(tmp_path), 2, time.monotonic() + 600.0, Clock()) as pool:
         with pytest.raises(OSError, match="No space left on device"):
-            pool.together("write", 2, 2 * MIB)
-        assert len(pool.together("write", 2, MIB)) == 2
+            pool.ask_ranks("write", 2, 2 * MIB)
+        assert len(pool.ask_ranks("write", 2, MIB)) == 2
 
 
 def test_a_folder_that_takes_no_file_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,8 +446,8 @@ def test_the_file_system_of_a_folder(tmp_path: Path) -> None:
     )
     place = place_of(inside, mounts)
     assert (place.filesystem, place.device, place.options) == ("nfs4", "server:/data", "rw,nosuid,vers=4.2")
-    assert place.shared and not place.memory and 0 < place.free <= place.size
-    assert place_of(tmp_path, mounts).filesystem == "ext4" and not place_of(tmp_path, mounts).shared
+    assert place.is_shared and not place.is_memory and 0 < place.free <= place.size
+    assert place_of(tmp_path, mounts).filesystem == "ext4" and not place_of(tmp_path, mounts).is_shared
     assert place_of(tmp_path, tmp_path / "none").filesystem == ""
 
 
@@ -461,7 +461,7 @@ def test_files_on_a_real_disk(tmp_path: Path) -> None:
         assert 0.0 <= files.forget(file) <= 1.0
         with files.reopen(file) as again:
             assert again.read() == raw
-        assert files.mapped(file)[:] == raw
+        assert files.map_file(file)[:] == raw
         try:
             assert files.read_direct(file) == len(raw)
         except OSError as error:

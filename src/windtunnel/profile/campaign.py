@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,12 @@ FULL = 15 * 2**20
 SHORT_BUDGET = 90.0
 """s. A slice of layers with less runs one warm-up and three repetitions of 1 and 2 layers."""
 
-GRACE = 0.04
+CLOSING = 0.03
+"""Share of the budget that is kept for the card and the end of the processes."""
+
+GRACE = 0.01
 """Share of the budget after which a run is interrupted, and has `LAST` s to write its rows before it is killed."""
-LAST = 0.025
+LAST = 0.03
 
 SAID = "windtunnel: "
 """How the measuring process begins the line of an error that it names."""
@@ -120,7 +124,7 @@ def supervise(folder: Path, budget: float, only: Sequence[str] = (), tell: Tell 
     What was measured until then is in the files, and the next call goes on. Raises WindtunnelError for what the run refuses.
     """
     began = time.monotonic()
-    command = [sys.executable, "-m", "windtunnel.profile.campaign", str(folder), "--ends", repr(began + budget)]
+    command = [sys.executable, "-m", "windtunnel.profile.campaign", str(folder), "--ends", repr(began + (1 - CLOSING) * budget)]
     command += ["--only", ",".join(only)] if only else []
     source = str(Path(__file__).parents[2])
     environment = {**os.environ, **KEEPING, "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}
@@ -269,6 +273,10 @@ def _file(out: Path, name: str, described: About) -> tuple[Path, set[str]]:
     return path, before
 
 
+say = partial(print, flush=True)
+"""Progress of the measuring process: what a killed one has said is not lost."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The measuring process; 0, or 2 after an error in one line."""
     parser = argparse.ArgumentParser(prog="python -m windtunnel.profile.campaign", description=(__doc__ or "").split("\n")[0])
@@ -284,9 +292,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if campaign.server:
             from windtunnel.profile.served.run import run_loads
 
-            run_loads(campaign.gpu, campaign.server, Path(options.folder), ends, only)
+            run_loads(campaign.gpu, campaign.server, Path(options.folder), ends, only, tell=say)
             return 0
-        run_slices(campaign, Path(options.folder), ends, open_device(campaign.device), only)
+        run_slices(campaign, Path(options.folder), ends, open_device(campaign.device), only, tell=say)
     except WindtunnelError as error:
         print(f"{SAID}{error}".replace("\n", " "), file=sys.stderr)
         return error.exit_code

@@ -40,11 +40,11 @@ class DiskPlace:
     """B that the system reads around a page of a mapped file that is missing; 0: not known."""
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         return self.filesystem.startswith(SHARED)
 
     @property
-    def memory(self) -> bool:
+    def is_memory(self) -> bool:
         """Whether it is memory and no disk."""
         return self.filesystem in ("tmpfs", "ramfs")
 
@@ -118,7 +118,7 @@ class DiskFiles:
         finally:
             os.close(descriptor)
 
-    def mapped(self, file: IO[bytes]) -> Any:
+    def map_file(self, file: IO[bytes]) -> Any:
         """The file's bytes in memory, as numpy and Megatron's datasets map them."""
         return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 

@@ -56,7 +56,7 @@ class RankPool:
             left = [process for process in left if os.waitpid(process, os.WNOHANG) == (0, 0)]
             time.sleep(LEAVING / 100)
 
-    def together(self, name: str, ranks: int, *asked: Any) -> list[Took]:
+    def ask_ranks(self, name: str, ranks: int, *asked: Any) -> list[Took]:
         """What each of the first `ranks` took for the method `name` of `DiskRank`. OSError of a rank, NoTimeLeftError."""
         try:
             return self._ask([connection for _, connection in self.started[:ranks]], name, asked)

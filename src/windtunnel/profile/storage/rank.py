@@ -43,7 +43,7 @@ class SampleCase(NamedTuple):
     cold: bool
 
     @property
-    def each(self) -> int:
+    def sample_bytes(self) -> int:
         """B of a sample: one token more, since labels are the next ones."""
         return (self.tokens + 1) * self.width
 
@@ -85,7 +85,7 @@ class DiskRank:
             self.torch.load(stream, map_location="cpu", weights_only=True)
             return Took(begin, self.clock(), size, stayed)
 
-    def direct(self, size: int) -> Timed:
+    def read_past_cache(self, size: int) -> Timed:
         """The same file past the page cache, its bytes alone."""
         assert self.file is not None
         stayed = self.files.forget(self.file)
@@ -129,7 +129,7 @@ class DiskRank:
         kind, count = {2: np.uint16, 4: np.int32}[case.width], case.tokens + 1
         mine = sample_places(case, size)[self.rank :: case.workers][:most]
         stayed = self.files.forget(self.tokens) if case.cold and self.rank == 0 else 0.0
-        mapped = self.files.mapped(self.tokens)
+        mapped = self.files.map_file(self.tokens)
         for place in () if case.cold else mine:
             np.frombuffer(mapped, dtype=kind, count=count, offset=place).sum()
         yield
@@ -143,7 +143,7 @@ class DiskRank:
             times.append(now - before)
             if now > until:
                 break
-        return Took(begin, now, case.each, stayed, tuple(times))
+        return Took(begin, now, case.sample_bytes, stayed, tuple(times))
 
     def _fill(self, size: int) -> None:
         """A state of `size` B: random bytes, which no file system compresses."""
@@ -158,7 +158,7 @@ class DiskRank:
 
 def sample_places(case: SampleCase, size: int) -> list[int]:
     """Where samples begin in a file of `size` B; by chance they are the same in all ranks."""
-    each, random_order = case.each, case.order == "random"
+    each, random_order = case.sample_bytes, case.order == "random"
     places = list(range(0, size - each + 1, each + (case.apart if random_order and case.cold else 0)))
     if random_order:
         random.Random(each).shuffle(places)

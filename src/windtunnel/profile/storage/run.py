@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any, Protocol
@@ -66,10 +66,10 @@ SOURCE = "windtunnel measure run"
 Clock = Callable[[], float]
 
 
-class Ranks(Protocol):
+class SaveRanks(Protocol):
     """`RankPool`, or what stands in for it."""
 
-    def together(self, name: str, ranks: int, *asked: Any) -> list[Took]: ...
+    def ask_ranks(self, name: str, ranks: int, *asked: Any) -> list[Took]: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class SaveCase:
 
 @dataclass
 class StorageRows:
-    """Seconds that were seen of each row, by what it is. `cold`: whether reads came from the disk, in words where they did not."""
+    """Seconds that were seen of each row, by what it is. `memory`: the files are in memory, not on a disk; `stayed`: shares of files
+    that the page cache kept; `refused`: what the disk refused, and why."""
 
     memory: bool = False
     seen: dict[str, tuple[dict[str, Any], list[float]]] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class StorageRows:
             "shape": write_shape({"ranks": case.ranks, "size": case.size}), "batch": case.ranks,
             "bytes": float(case.ranks * case.size),
         }  # fmt: skip
-        self.seen.setdefault(key_of(_whole(row)), (row, []))[1].append(span_of(list(took)))
+        self._add(row, [span_of(list(took))])
 
     def add_samples(self, case: SampleCase, took: Sequence[Took]) -> None:
         """Samples that workers have read at once; a row is of one of them. Those that were to be cold and were not are no row."""
@@ -111,9 +112,13 @@ class StorageRows:
         row = {
             "op": "samples", "name": case.order, "phase": "cold" if case.cold else "warm", "dtype": "fp32", "library": "mmap",
             "shape": write_shape({"tokens": case.tokens, "width": case.width, "workers": case.workers}), "batch": case.workers,
-            "n": case.tokens, "bytes": float(case.each),
+            "n": case.tokens, "bytes": float(case.sample_bytes),
         }  # fmt: skip
-        self.seen.setdefault(key_of(_whole(row)), (row, []))[1].extend(second for one in took for second in one.times)
+        self._add(row, [second for one in took for second in one.times])
+
+    def _add(self, row: dict[str, Any], seconds: Sequence[float]) -> None:
+        whole = {**row, "level": "file", "mode": "eager", "status": "ok", "source": SOURCE}
+        self.seen.setdefault(key_of(whole), (whole, []))[1].extend(seconds)
 
     def _is_cold(self, stayed: float) -> bool:
         self.stayed.append(stayed)
@@ -123,13 +128,9 @@ class StorageRows:
         """Rows of the schema: medians of what was seen."""
         for row, times in self.seen.values():
             yield {
-                **_whole(row), "seconds": median(times), "seconds_min": min(times), "seconds_max": max(times),
-                "seconds_mean": fmean(times), "seconds_std": pstdev(times), "repeats": len(times), "status": "ok", "source": SOURCE,
+                **row, "seconds": median(times), "seconds_min": min(times), "seconds_max": max(times),
+                "seconds_mean": fmean(times), "seconds_std": pstdev(times), "repeats": len(times),
             }  # fmt: skip
-
-
-def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "level": "file", "mode": "eager"}
 
 
 def room_of(place: DiskPlace, memory: float) -> int:
@@ -147,7 +148,7 @@ def save_cases(shard: float, ranks: int, room: int) -> list[SaveCase]:
 
 
 def measure_saves(
-    ranks: Ranks, cases: Sequence[SaveCase], ends: float, rows: StorageRows, clock: Clock, keep: Callable[[], None],
+    ranks: SaveRanks, cases: Sequence[SaveCase], ends: float, rows: StorageRows, clock: Clock, keep: Callable[[], None],
     staged: bool = True,
 ) -> None:  # fmt: skip
     """Writes, reads and staging copies of `cases` in turn until `ends`, each `ROUNDS` times, as far as a third of the time that is
@@ -166,7 +167,7 @@ def measure_saves(
                 measure_save(ranks, case, rows, staged)
             except OSError as error:
                 rows.refused[case.in_words()] = error.strerror or str(error)
-                ranks.together("clear", case.ranks)
+                ranks.ask_ranks("clear", case.ranks)
                 chosen = [one for one in chosen if one.ranks * one.size < whole]
                 break
             rate, done[case] = (clock() - began) / whole, done[case] + 1
@@ -176,29 +177,29 @@ def measure_saves(
             break
 
 
-def measure_save(ranks: Ranks, case: SaveCase, rows: StorageRows, staged: bool) -> tuple[float, float]:
+def measure_save(ranks: SaveRanks, case: SaveCase, rows: StorageRows, staged: bool) -> tuple[float, float]:
     """One execution of a case into `rows`; seconds of its write and of its read. OSError of the disk."""
-    written = ranks.together("write", case.ranks, case.size)
-    read = ranks.together("read", case.ranks, case.size)
+    written = ranks.ask_ranks("write", case.ranks, case.size)
+    read = ranks.ask_ranks("read", case.ranks, case.size)
     rows.add_save("write", case, written, "torch.save")
     rows.add_save("read", case, read, "torch.load")
     if "O_DIRECT" not in rows.refused:
         try:
-            rows.add_save("read", case, ranks.together("direct", case.ranks, case.size), "O_DIRECT")
+            rows.add_save("read", case, ranks.ask_ranks("read_past_cache", case.ranks, case.size), "O_DIRECT")
         except OSError as error:
             rows.refused["O_DIRECT"] = error.strerror or str(error)
     if staged:
-        rows.add_save("stage", case, ranks.together("stage", case.ranks, case.size), "aten")
-    ranks.together("clear", case.ranks)
+        rows.add_save("stage", case, ranks.ask_ranks("stage", case.ranks, case.size), "aten")
+    ranks.ask_ranks("clear", case.ranks)
     return span_of(written), span_of(read)
 
 
-def measure_samples(ranks: Ranks, part: PlanSlice, apart: int, room: int, ends: float, rows: StorageRows, clock: Clock) -> None:
+def measure_samples(ranks: SaveRanks, part: PlanSlice, apart: int, room: int, ends: float, rows: StorageRows, clock: Clock) -> None:
     """Samples as long as the plan's sequences by one worker and by all of them, in order and at random, cold and warm, until
     `ends`."""
     allowed = ends - clock()
     try:
-        written = ranks.together("write_tokens", 1, min(TOKENS, room), clock() + WRITING * allowed)
+        written = ranks.ask_ranks("write_tokens", 1, min(TOKENS, room), clock() + WRITING * allowed)
     except OSError as error:
         rows.refused["tokens"] = error.strerror or str(error)
         return
@@ -209,14 +210,14 @@ def measure_samples(ranks: Ranks, part: PlanSlice, apart: int, room: int, ends: 
         for count in sorted({1, min(part.workers, part.ranks)})
         for cold in (True, False)
     ]
-    if size < cases[0].each:
+    if size < cases[0].sample_bytes:
         rows.refused["tokens"] = f"a sample is larger than the {show_size(size)} that were written"
         return
     for place, case in enumerate(cases):
         left = ends - clock()
         if left <= 0:
             return
-        took = ranks.together("samples", case.workers, case, size, SAMPLES, clock() + left / (len(cases) - place))
+        took = ranks.ask_ranks("samples", case.workers, case, size, SAMPLES, clock() + left / (len(cases) - place))
         if all(one.times for one in took):
             rows.add_samples(case, took)
 
@@ -236,7 +237,7 @@ def measure_storage(
         return
     try:
         place = place_of(folder)
-        rows = StorageRows(memory=place.memory)
+        rows = StorageRows(memory=place.is_memory)
 
         def keep() -> None:
             session.about = replace(described, datasheet={}, **about_storage(place, rows))
@@ -300,13 +301,13 @@ def stage_on_device(device: Any, shard: float, rows: StorageRows, ends: float) -
 def about_storage(place: DiskPlace, rows: StorageRows) -> dict[str, Any]:
     """What the description of a dataset says of the file system."""
     stayed = max(rows.stayed, default=0.0)
-    dropped = "memory, no disk" if place.memory else "dropped before reads" if stayed <= STAYED else "not dropped"
+    dropped = "memory, no disk" if place.is_memory else "dropped before reads" if stayed <= STAYED else "not dropped"
     direct = "O_DIRECT: " + rows.refused.get("O_DIRECT", "yes")
     settings = {
         "folder": place.folder, "filesystem": place.filesystem or "not said", "block_device": place.device or "not said",
         "mount_options": place.options or "not said", "read_ahead_bytes": str(place.read_ahead or "not said"),
         "free_bytes": str(place.free), "size_bytes": str(place.size),
-        "shared": "yes" if place.shared else "no",
+        "shared": "yes" if place.is_shared else "no",
         "page_cache": f"{dropped}, {100 * stayed:.0f} % of a file's pages stayed at most",
         "direct_reads": direct, "cores": str(len(os.sched_getaffinity(0))),
     }  # fmt: skip
