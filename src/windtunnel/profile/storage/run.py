@@ -86,8 +86,8 @@ class SaveCase:
 
 @dataclass
 class StorageRows:
-    """Seconds that were seen of each row, by what it is. `memory`: the files are in memory, not on a disk; `stayed`: shares of files
-    that the page cache kept; `refused`: what the disk refused, and why."""
+    """Seconds that were seen of each row, by what it is. `memory`: the files are in memory, not on a disk; `stayed`: shares of
+    files that the page cache kept; `refused`: what the disk refused, and why."""
 
     memory: bool = False
     seen: dict[str, tuple[dict[str, Any], list[float]]] = field(default_factory=dict)
