@@ -63,7 +63,7 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
 
 def test_plan_says_what_and_why(cell: Path) -> None:
     made = read_campaign(cell)
-    assert [part.name for part in made.slices] == ["layers", "kernels", "collectives"]
+    assert [part.name for part in made.slices] == ["layers", "kernels", "storage", "collectives"]
     assert made.slices[0].share > made.slices[1].share and "short" in made.slices[0].why
     assert "gemm" in made.slices[1].why and "assumed" in made.slices[1].why
     assert sum(made.shares.values()) == pytest.approx(1.0) and made.shares["gemm"] == max(made.shares.values())

@@ -17,6 +17,7 @@ from kineto_trace import TRACE
 import windtunnel as wt
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli import main
+from windtunnel.profile.layers.shapes import moved_bytes
 from windtunnel.profile.trace import BACKWARD, MODULE, attribute
 from windtunnel.records import read
 from windtunnel.records.run import Run
@@ -182,6 +183,46 @@ def test_a_trace_becomes_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     path.write_text(json.dumps(chrome(gpu="a board that nobody knows")), encoding="utf-8")
     assert main(["measure", "from", str(path), "-o", str(out)]) == 2 and "--gpu" in capsys.readouterr().err
+
+
+def products(*kernels: tuple[str, float]) -> dict[str, Any]:
+    """A trace with a product of 1,024 x 1,024 x 1,024 in fp32, launched once, for each kernel's name and us."""
+    events: list[dict[str, Any]] = []
+    for number, (name, lasts) in enumerate(kernels):
+        at = 1000.0 * number
+        events += [
+            {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7, "ts": at, "dur": 50.0,
+             "args": {"External id": number + 1, "Input Dims": [[1024, 1024], [1024, 1024]], "Input type": ["float", "float"]}},
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 7, "ts": at + 10.0, "dur": 4.0,
+             "args": {"correlation": number + 1, "External id": number + 1}},
+            {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": at + 60.0, "dur": lasts,
+             "args": {"correlation": number + 1, "External id": number + 1, "stream": 7}},
+        ]  # fmt: skip
+    return {"deviceProperties": [{"name": "NVIDIA A100-SXM4-80GB"}], "traceEvents": events}
+
+
+def test_fp32_on_tensor_cores_is_tf32_and_impossible_kernels_are_open(tmp_path: Path) -> None:
+    """2.15 GFLOP take 110 us at the 19.5 TFLOP/s of fp32, and 14 us at the 156 of tf32."""
+    path, out = tmp_path / "trace.json", tmp_path / "traced.parquet"
+    plain = [(f"ampere_sgemm_{number}x64_tn", 130.0) for number in range(60)]
+    path.write_text(
+        json.dumps(products(*plain, ("cutlass_80_tensorop_s1688gemm_128x128", 20.0), ("splitKreduce", 7.0))), encoding="utf-8"
+    )
+    rows = {row["kernel"]: row for row in wt.measure.from_trace(path, out=out, gpu=None).rows()}
+    assert rows["ampere_sgemm_0x64_tn"]["dtype"] == "fp32" and rows["ampere_sgemm_0x64_tn"]["status"] == "ok"
+    assert rows["cutlass_80_tensorop_s1688gemm_128x128"]["dtype"] == "tf32"
+    assert rows["cutlass_80_tensorop_s1688gemm_128x128"]["status"] == "ok"
+    assert rows["splitKreduce"]["status"] == "open" and "faster than the GPU" in rows["splitKreduce"]["note"]
+    path.write_text(json.dumps(products(plain[0], ("splitKreduce", 7.0))), encoding="utf-8")
+    with pytest.raises(SpecError, match="Another GPU's times"):  # half of a trace
+        wt.measure.from_trace(path, out=out, gpu=None)
+    (shown,) = [row for row in rows_of(tmp_path, products(("splitKreduce", 20.0))) if row.op == "aten::mm"]
+    assert shown.dtype == "tf32" and shown.peak == pytest.approx(2 * 1024**3 / 20e-6 / 156e12)
+
+
+def test_a_tensor_that_is_filled_is_not_read() -> None:
+    assert moved_bytes("aten::fill_", ((10, 10), ()), "fp32") == 400.0
+    assert moved_bytes("aten::copy_", ((10, 10), (10, 10)), "fp32") == 1200.0
 
 
 def test_kernels_without_operators_have_the_class_of_their_names(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from windtunnel.jobs.catalog_sheet import entries_sheet, entry_sheet, formats_sh
 from windtunnel.measure.cells import MeasuredCell, UsedCell
 from windtunnel.measure.judge import CheckedCell, HeldOut, UnseenStep
 from windtunnel.measure.sheet import cells_sheet, check_sheet, plan_sheet, used_sheet
+from windtunnel.measure.storage import StorageFigure
 from windtunnel.network.api import sweep, sweep_algorithms
 from windtunnel.network.collective_sheet import CollectiveAnswer, collective_sheet
 from windtunnel.network.flows.sheet import flows_sheet
@@ -68,7 +69,7 @@ from windtunnel.search.budget.sheet import rent_or_buy_sheet
 from windtunnel.sheet import codec
 from windtunnel.sheet.blocks import Figure, Lines, Sheet, Table
 from windtunnel.sheet.sentence import LANGUAGES, Sentence, dictionary, join, missing_words, translate
-from windtunnel.spec import load_cluster
+from windtunnel.spec import MeasuredFiles, load_cluster
 from windtunnel.spec.loading.files import KINDS, entry, names
 from windtunnel.spec.reliability import Duration
 
@@ -82,12 +83,18 @@ FITTED = FitRecord(
     "host", "windtunnel fit host", {"launch": (1e-6, 2e-6)}, (FamilyErrors("own", 3, 4.0, 3.0, 2.0, 1.0, -1.0, 1.0),), ("row",)
 )
 CELL = MeasuredCell(
-    "a", "h200", "H200", "580", ("job",), 12, 11, {"layers.parquet": "ab12"}, "usable", True, "Apache-2.0", "not filled: a"
-)
+    "a", "h200", "H200", "580", ("job",), 12, 11, {"layers.parquet": "ab12"}, "usable", True, "Apache-2.0", "not filled: a",
+    (StorageFigure("write, cold, torch.save", 2, 8e6, 0.02, 8e8),),
+)  # fmt: skip
 CHECKED = CheckedCell(
     "a", "h200", False, ("too far off",), (HeldOut("all", 12, 8.0, -1.0, 0.75, 9.0), HeldOut("gemm", 12, 8.0, -1.0, 0.75, 9.0)),
     (UnseenStep("a step of 2 ranks", 2, 1.0, 1.1, 0.9, 12.0), UnseenStep("a step of 1 ranks", 1, 9.0, 1.1, 0.9, 12.0)),
     ("gelu forward, compile: 0.1 from eager",), {"layers.parquet": "ab12"},
+    saves=(UnseenStep("save, 3 ranks of 16 MiB", 3, 0.1, 0.09, 0.08, 15.0), UnseenStep("load", 3, 0.1, 0.9, 0.08, 15.0)),
+)  # fmt: skip
+USED = UsedCell(
+    CELL, "kernels.json", "machine.toml", ("job.toml",), ("windtunnel predict job.toml",),
+    MeasuredFiles.model_validate({"write": "1GB/s per node each way", "latency": 0.01, "sample": 0.002, "source": "measured"}),
 )  # fmt: skip
 TESTED = [
     {"test": "memory-copy", "backend": "numpy", "passed": True, "measured": 1e10, "unit": "B/s", "expected": 9e9, "why": "as fast"},
@@ -362,9 +369,8 @@ SHEETS: dict[str, Callable[[], Sheet]] = {
     "measure list": lambda: cells_sheet([CELL]),
     "measure check": lambda: check_sheet(CHECKED),
     "measure check, usable": lambda: check_sheet(replace(CHECKED, usable=True, reasons=(), flagged=())),
-    "measure use": lambda: used_sheet(
-        UsedCell(CELL, "kernels.json", "machine.toml", ("job.toml",), ("windtunnel predict job.toml",))
-    ),
+    "measure use": lambda: used_sheet(USED),
+    "measure use, no files": lambda: used_sheet(replace(USED, storage=None, left_out="save: +90 % off")),
     "fit": lambda: fit_sheet("host costs", FITTED),
     "fit kernels": lambda: kernels_sheet(KERNELS, "curves.json"),
     "fit transfer": lambda: transfer_sheet(_transfers(), False),

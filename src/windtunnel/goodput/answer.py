@@ -374,6 +374,8 @@ def rests_on(answer: Goodput) -> list[str]:
     if facts is not None:
         sources = [(answer.reliability, facts.source), *((name.replace("_", " "), kind.source) for name, kind in facts.kinds())]
         sources.append(("checkpoints", facts.checkpoint.source))
+        files = answer.job.cluster.node.files
+        sources.append(("rates of files", "" if files is None else files.source))
         lines += [quote(f"{name}: {source}.") for name, source in sources if source]
     template = "Steps of {time} s as predicted, at random failures without a pattern in time."
     lines.append(Sentence(template, time=f"{answer.step_time_s:.4g}"))

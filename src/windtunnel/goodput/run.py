@@ -39,7 +39,8 @@ def checkpoint_cost(job: Job, policy: CheckpointPolicy, exposed: float = 0.0) ->
     """Seconds of a checkpoint of `job`. `exposed`: share of a step that waits for communication between nodes.
 
     The first stage takes `STOP` and copies every GPU's part over its host link, or takes `block`. A flush runs at the storage's or
-    the NICs' rate, the lower, and makes a step longer by `BESIDE`. On training's NICs it takes a share b of their bandwidth, so
+    the NICs' rate, the lower, and makes a step longer by `BESIDE`. Where the node's files were measured, no node has more; if they
+    are its own, NICs and a storage for all play no part. On training's NICs it takes a share b of their bandwidth, so
     that waiting for them takes 1 / (1 - b) as long. The next save waits until the flush has ended. PlanError for a checkpoint
     that the storage has no room for.
     """
@@ -47,24 +48,38 @@ def checkpoint_cost(job: Job, policy: CheckpointPolicy, exposed: float = 0.0) ->
     size = policy.size if policy.size is not None else state.total
     check_room(policy, size)
     node, nodes = job.cluster.node, nodes_of(job)
+    files = node.files
     nic = nodes * node.nic.count * node.nic.bandwidth if node.nic is not None else None
-    write = policy.write if nic is None else min(policy.write, nic)
-    writes = size / write
+    between = nic if files is None or files.shared else None
+    write = storage_rate(job, policy.write, None if files is None else files.write, between)
+    writes = size / write + (0.0 if files is None else files.latency)
     if policy.mode == "blocking":
         save, flush, drag = writes, 0.0, 0.0
     else:
-        save, flush = STOP + size / job.cluster.gpus / legs(job.cluster, "host", out=True)[0].rate, writes
-        taken = min(MOST_TRAFFIC, write / nic) if nic is not None and policy.flush_over == "training" else 0.0
+        stage = legs(job.cluster, "host", out=True)[0].rate if files is None or files.stage is None else files.stage
+        save, flush = STOP + size / job.cluster.gpus / stage, writes
+        taken = min(MOST_TRAFFIC, write / between) if between is not None and policy.flush_over == "training" else 0.0
         drag = BESIDE + exposed * taken / (1.0 - taken) if policy.slowdown is None else policy.slowdown
     save = save if policy.block is None else policy.block
     load = policy.load_time if policy.load_time is not None else _load(job, policy, state, size, nic)
     return CheckpointCost(size, save, flush, drag, load)
 
 
+def storage_rate(job: Job, stated: float, measured: float | None, nic: float | None) -> float:
+    """B/s of all nodes to or from their files. `stated`: of the storage, for all together; `measured`: of one node; `nic`: of all
+    NICs, where they lie between."""
+    files, own = job.cluster.node.files, None if measured is None else nodes_of(job) * measured
+    if own is not None and files is not None and not files.shared:
+        return own
+    return min(rate for rate in (stated, own, nic) if rate is not None)
+
+
 def _load(job: Job, policy: CheckpointPolicy, state: StateBytes, size: float, nic: float | None) -> float:
     """One reader of each part, then a pipelined broadcast of what all data-parallel ranks hold; or every rank reads what it
     holds."""
-    read = policy.read if nic is None else min(policy.read, nic)
+    files = job.cluster.node.files
+    between = nic if files is None or files.shared else None
+    read = storage_rate(job, policy.read, None if files is None else files.read, between)
     copies = job.dp * job.plan.cp
     shared = size * state.copied / state.total
     if policy.load == "all":

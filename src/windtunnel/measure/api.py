@@ -30,7 +30,7 @@ def plan(asked: MeasurePlanOptions) -> Campaign:
     running server, which is asked what it is. SpecError for a job that cannot run as modules and a server that does not answer,
     UnknownName for names that are none.
     """
-    from windtunnel.measure.planning import asked_job, described_gpu, plan_of, seconds_of
+    from windtunnel.measure.planning import asked_job, described_gpu, plan_of, seconds_of, with_storage
     from windtunnel.profile.campaign import write_campaign
 
     sets = tuple(asked.sets)
@@ -46,6 +46,8 @@ def plan(asked: MeasurePlanOptions) -> Campaign:
     gpu, device, described = described_gpu(asked.gpu, asked.device, asked.threads)
     source = str(asked.job if asked.job is not None else asked.model)
     made = plan_of(job, gpu, device, seconds_of(asked.budget), asked.ranks, asked.threads, source, sets, described)
+    if asked.job is not None or asked.checkpoints is not None:
+        made = with_storage(made, job, asked.job is not None, asked.checkpoints)
     if asked.out is not None:
         write_campaign(made, Path(asked.out))
     return made

@@ -9,10 +9,11 @@ from typing import Any
 
 from windtunnel.base.dataclasses import asdict, dataclass, replace
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.measure.storage import StorageFigure, figures_of, measured_data, measured_files, storage_of
 from windtunnel.profile.campaign import FILE, Campaign, read_campaign
 from windtunnel.records import Dataset, read
 from windtunnel.records.kernel_dataset import seal_of
-from windtunnel.spec import Job, dump_job
+from windtunnel.spec import Job, MeasuredFiles, dump_job
 from windtunnel.spec.loading.files import toml_lines
 
 CHECK, CURVES, MACHINE, JOBS = "check.json", "kernels.json", "machine.toml", "jobs"
@@ -36,6 +37,8 @@ class MeasuredCell:
     used: bool
     licence: str
     notes: str
+    storage: tuple[StorageFigure, ...] = ()
+    """What its files of checkpoints and tokens took."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,6 +53,10 @@ class UsedCell:
     machine: str
     jobs: tuple[str, ...]
     commands: tuple[str, ...]
+    storage: MeasuredFiles | None = None
+    """What the machine has of them."""
+    left_out: str = ""
+    """Why it has none, where some were measured."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,11 +67,18 @@ def datasets_of(folder: Path) -> dict[str, Dataset]:
     return {path.name: read(path) for path in sorted(folder.glob("*.parquet"))}
 
 
+def of_device(files: dict[str, Dataset]) -> list[Dataset]:
+    """Those of a cell's datasets that are of its device, and not of its file system."""
+    stored = storage_of(files)
+    return [data for data in files.values() if data is not stored]
+
+
 def cell_of(folder: Path) -> MeasuredCell:
     """What a folder holds. FileError for one without a plan and without Parquet files, and for broken ones."""
     files = datasets_of(folder)
     campaign = read_campaign(folder) if (folder / FILE).exists() or not files else None
-    abouts = [data.about for data in files.values()]
+    abouts = [data.about for data in (*of_device(files), *files.values())]
+    stored = storage_of(files)
     rows = [row for data in files.values() for row in data.rows()]
     first = abouts[0] if abouts else None
     return MeasuredCell(
@@ -79,7 +93,8 @@ def cell_of(folder: Path) -> MeasuredCell:
         checked=_verdict_of(folder, files),
         used=(folder / CURVES).exists(),
         licence=first.licence if first is not None else "",
-        notes=first.notes if first is not None else "",
+        notes="; ".join(dict.fromkeys(about.notes for about in abouts if about.notes)),
+        storage=() if stored is None else figures_of(stored),
     )
 
 
@@ -131,7 +146,8 @@ def use_cell(folder: Path, anyway: bool) -> UsedCell:
     from windtunnel.compute.kernel_file import text
 
     campaign, cell = read_campaign(folder), checked_cell(folder, anyway)
-    data = list(datasets_of(folder).values())
+    files = datasets_of(folder)
+    data, stored = of_device(files), storage_of(files)
     fitted = fit(data).kernels
     seal = min(cell.files.values(), default="")[:12]
     said = f"measured on {cell.device or cell.gpu}, {cell.folder}, seal {seal}, {cell.checked}"
@@ -139,6 +155,9 @@ def use_cell(folder: Path, anyway: bool) -> UsedCell:
     curves, machine, jobs = folder / CURVES, folder / MACHINE, folder / JOBS
     curves.write_text(text(replace(fitted, tables=own)), encoding="utf-8")
     job = job_with_curves(asked_on(campaign, data), str(curves.resolve()), data[0])
+    left_out = "" if stored is None or anyway else reason_against_storage(folder)
+    if stored is not None and not left_out:
+        job = job_with_files(job, stored, f"measured on {cell.device or cell.gpu}, {cell.folder}, seal {seal_of(stored)[:12]}")
     jobs.mkdir(exist_ok=True)
     job_file = jobs / f"{Path(campaign.jobs[0]).stem}.toml"
     job_file.write_text(dump_job(job), encoding="utf-8")
@@ -149,7 +168,26 @@ def use_cell(folder: Path, anyway: bool) -> UsedCell:
     if layers is not None:
         commands.append(f"windtunnel predict {job_file} --profile {folder / layers}")
     commands.append(f"windtunnel predict JOB --on {machine}")
-    return UsedCell(replace(cell, used=True), str(curves), str(machine), (str(job_file),), tuple(commands))
+    placed = job.cluster.node.files
+    return UsedCell(replace(cell, used=True), str(curves), str(machine), (str(job_file),), tuple(commands), placed, left_out)
+
+
+def reason_against_storage(folder: Path) -> str:
+    """Why the check of a cell does not carry the rates of its files; empty where it does."""
+    said = "{what}: {error_pct:+.0f} % off, where ±{stated_pct:.0f} % is stated"
+    saves = json.loads((folder / CHECK).read_text(encoding="utf-8")).get("saves", [])
+    if not saves:
+        return "no save that no row has was measured by the check"
+    return "; ".join(said.format(**save) for save in saves if not save["holds"])
+
+
+def job_with_files(job: Job, stored: Dataset, said: str) -> Job:
+    """The job on a node whose files take and give what was measured, with the samples of its loader."""
+    node = job.cluster.node
+    files = measured_files(stored, job.cluster.gpus_of_node, said)
+    cluster = job.cluster.model_copy(update={"node": node.model_copy(update={"files": files})})
+    runtime = job.runtime.model_copy(update={"data": measured_data(stored, files, job)})
+    return job.model_copy(update={"cluster": cluster, "runtime": runtime})
 
 
 def job_with_curves(job: Job, curves: str, data: Dataset) -> Job:

@@ -12,10 +12,11 @@ from typing import Any
 
 from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.errors import SpecError
-from windtunnel.measure.cells import CHECK, asked_on, cell_of, datasets_of, job_with_curves
+from windtunnel.measure.cells import CHECK, asked_on, cell_of, datasets_of, job_with_curves, of_device
 from windtunnel.measure.planning import FAMILIES
 from windtunnel.measure.reasons import NETWORK_ERROR, reasons_of
-from windtunnel.profile.campaign import Campaign, read_campaign
+from windtunnel.measure.storage import WORDS, predicted_saves, storage_of
+from windtunnel.profile.campaign import STORAGE, Campaign, read_campaign
 from windtunnel.profile.plan_slice import PlanSlice
 from windtunnel.profile.session import key_of
 from windtunnel.records import Dataset, dataset
@@ -35,6 +36,9 @@ AGAIN = 3
 
 FIRST = 4
 """Times as many of a class, in the plan's order, of which the longest are those: the job's own sizes come first."""
+
+SAVING, MOST_SAVING = 0.2, 20.0
+"""Share of a check's budget, on top of it, for a save and a load, and s at most."""
 
 ENOUGH = 5
 """Held-out rows below which nothing is said."""
@@ -93,6 +97,13 @@ class CheckedCell:
     files: dict[str, str]
     of: str = "kernels"
     """What was held back: kernels, or passes of a server."""
+    saves: tuple[UnseenStep, ...] = ()
+    """A save and a load of checkpoints that no row has; where one does not hold, `use` leaves the rates of files out."""
+
+    @property
+    def saves_hold(self) -> bool:
+        """Whether the rates of files were checked and held."""
+        return bool(self.saves) and all(save.holds for save in self.saves)
 
     @property
     def within_pct(self) -> float:
@@ -100,8 +111,8 @@ class CheckedCell:
         return max((step.stated_pct for step in self.steps), default=0.0)
 
     def as_dict(self) -> dict[str, Any]:
-        table = {**asdict(self), "within_pct": self.within_pct}
-        for step, unseen in zip(table["steps"], self.steps, strict=True):
+        table = {**asdict(self), "within_pct": self.within_pct, "saves_hold": self.saves_hold}
+        for step, unseen in zip([*table["steps"], *table["saves"]], [*self.steps, *self.saves], strict=True):
             step |= {"error_pct": unseen.error_pct, "holds": unseen.holds}
         return table
 
@@ -113,7 +124,7 @@ def judge(folder: Path, ranks: int | None, budget: float) -> CheckedCell:
 
     campaign, cell = read_campaign(folder), cell_of(folder)
     files = datasets_of(folder)
-    kept, held = hold_back(list(files.values()))
+    kept, held = hold_back(of_device(files))
     if sum(map(len, held)) < ENOUGH:
         got = f"{sum(map(len, held))} rows to hold back"
         raise SpecError("FOLDER", got, f"{ENOUGH} or more", f"Measure more: windtunnel measure run {folder}.")
@@ -129,9 +140,22 @@ def judge(folder: Path, ranks: int | None, budget: float) -> CheckedCell:
         if row["status"] == "open" and row["max_error"] is not None and "differs" in (row["note"] or "")
     )  # fmt: skip
     reasons = reasons_of_check(classes, steps)
-    checked = CheckedCell(str(folder), cell.gpu, not reasons, reasons, classes, steps, flagged, cell.files)
+    saves = unseen_saves(folder, campaign, storage_of(files), min(SAVING * budget, MOST_SAVING))
+    checked = CheckedCell(str(folder), cell.gpu, not reasons, reasons, classes, steps, flagged, cell.files, saves=saves)
     (folder / CHECK).write_text(json.dumps(checked.as_dict(), indent=1), encoding="utf-8")
     return checked
+
+
+def unseen_saves(folder: Path, campaign: Campaign, data: Dataset | None, budget: float) -> tuple[UnseenStep, ...]:
+    """A save and a load of a size and a number of ranks that no row has, beside one that has; none without rows of files, and where
+    PyTorch is not here."""
+    part = next((one for one in campaign.slices if one.kind == STORAGE), None)
+    if data is None or part is None:
+        return ()
+    return tuple(
+        UnseenStep(f"{WORDS[op]}, {case.in_words()}", case.ranks, **figures)
+        for op, case, figures in predicted_saves(data, part, folder, budget)
+    )
 
 
 def reasons_of_check(classes: Sequence[HeldOut], steps: Sequence[UnseenStep], of: str = "kernels") -> tuple[str, ...]:

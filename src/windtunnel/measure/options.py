@@ -38,6 +38,9 @@ class MeasurePlanOptions:
     sets: Sequence[str] = shared.sets()
     ranks: int = option("Ranks whose collectives are measured; 1: none.", 2, least=1, most=1024)
     threads: int = option("Threads of a CPU.", 1, least=1, most=1024)
+    checkpoints: str | Path | None = option(
+        "The folder where checkpoints and data go, whose file system is measured; default: the plan's.", None, metavar="DIR"
+    )
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windtunnel.base.dataclasses import replace
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
-from windtunnel.base.units import parse_budget
+from windtunnel.base.units import parse_budget, show_size, show_time
 from windtunnel.measure.reasons import CALLS, reasons_of
 from windtunnel.memory import memory_of
-from windtunnel.profile.campaign import Campaign
+from windtunnel.memory.state import state_bytes_of
+from windtunnel.profile.campaign import STORAGE, Campaign
 from windtunnel.profile.case import of_job
 from windtunnel.profile.kernels import CLASSES
 from windtunnel.profile.plan_slice import PlanSlice
+from windtunnel.profile.storage.run import RANKS
 from windtunnel.spec import Job, load_gpu, load_job
 from windtunnel.spec.loading.files import names
 from windtunnel.workload import build, parameter_count
@@ -32,6 +35,12 @@ MODES = 240.0
 
 STARTING = 15.0
 """s that a few calls between ranks take with the start of their processes."""
+
+FILES = {True: 0.08, False: 0.05}
+"""Share of the budget for checkpoints and samples of tokens, where it is short and where it is not."""
+
+WRITERS = 4
+"""Ranks that write at once at least, whatever the job has on a node: how they share a disk is what is asked."""
 
 FRAMEWORK, BASE, SEQ = "torchtitan", "h100-ib", 2048
 """Of a model that is given alone, on the machine that is measured: its runtime, the machine that it replaces, most tokens."""
@@ -158,6 +167,32 @@ def plan_of(
         slices.append(PlanSlice("collectives", "collectives", case, of_calls, why, ranks=ranks, gradient_bytes=gradient))
     shares = {reason.what: reason.error for reason in reasons}
     return Campaign(gpu, device, budget, tuple(slices), (source,), tuple(sets), threads if not cuda else 0, shares)
+
+
+def with_storage(campaign: Campaign, job: Job, loader: bool, checkpoints: str | Path | None) -> Campaign:
+    """The plan with files before its calls: checkpoints where the job states failures or their folder is given, samples of tokens
+    where a job has a `loader`; without either as it is."""
+    classes: tuple[str, ...] = ("checkpoint",) if job.reliability is not None or checkpoints is not None else ()
+    classes += ("loader",) if loader else ()
+    if not classes:
+        return campaign
+    stated = job.reliability.checkpoint.size if job.reliability is not None else None
+    size, data = stated if stated is not None else state_bytes_of(job).total, job.runtime.data
+    width = 2 if data.bytes_per_token <= 2 else 4
+    why = {
+        "checkpoint": f"a checkpoint of {show_size(size)}, {show_size(size / job.cluster.gpus)} of each rank, at assumed rates",
+        "loader": f"samples of {job.plan.seq:,} tokens of {width} B, at assumed {show_size(data.storage)}/s and "
+        f"{show_time(data.sample)} a sample",
+    }  # fmt: skip
+    share = FILES[campaign.budget < SHORT]
+    part = PlanSlice(
+        STORAGE, STORAGE, campaign.slices[0].case, share, "; ".join(why[name] for name in classes), classes,
+        ranks=max(WRITERS, min(RANKS[-1], job.cluster.gpus_of_node)), folder="" if checkpoints is None else str(checkpoints),
+        shard_bytes=size / job.cluster.gpus, token_bytes=width, workers=data.workers,
+    )  # fmt: skip
+    others = [replace(one, share=one.share * (1 - share)) for one in campaign.slices]
+    place = next((number for number, one in enumerate(others) if one.kind == CALLS), len(others))
+    return replace(campaign, slices=(*others[:place], part, *others[place:]))
 
 
 def unmeasured_parts(campaign: Campaign) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from windtunnel.measure.cells import MeasuredCell, UsedCell
-from windtunnel.measure.judge import CheckedCell
+from windtunnel.measure.judge import CheckedCell, UnseenStep
 from windtunnel.measure.planning import unmeasured_parts
 from windtunnel.profile.campaign import Campaign
 from windtunnel.profile.served.loads import loads_of
@@ -89,6 +89,7 @@ _LIMITS = {
 
 _KINDS = {
     "layers": "layers, their modules and kernels, memory", "kernels": "kernels one by one", "collectives": "calls between ranks",
+    "storage": "checkpoints written and read, samples of tokens",
     "step": "whole steps", "prompts": "prompts of one length behind a full pass", "decodes": "requests that decode together",
     "mixed": "a prompt beside requests that decode",
 }  # fmt: skip
@@ -115,11 +116,25 @@ def cells_sheet(cells: Sequence[MeasuredCell], title: str = "Measured cells") ->
         (Figure("rows", "rows", total, "", None, f"{total:,}"),),
         (
             Section("", (Table("cells", columns, rows),)),
+            *(Section("Checkpoints and samples", (storage_table(cell),)) for cell in cells if cell.storage),
             Section("Empty columns", (Lines(notes, mood="soft"),) if notes else ()),
             Section("Seals", (Lines(seals, mood="soft", detail=True),) if seals else ()),
         ),
         titled=True,
     )  # fmt: skip
+
+
+def storage_table(cell: MeasuredCell) -> Table:
+    """What the files of a cell took, by what was done with how many at once."""
+    columns = (Column("what"), *(Column(head, True) for head in ("at once", "bytes of each", "time", "rate of all")))
+    rows = tuple(
+        (
+            Box(one.what), Box(str(one.at_once), one.at_once), Box(say.size(one.each), one.each),
+            Box(say.seconds(one.seconds), one.seconds), Box(f"{say.size(one.rate)}/s", one.rate),
+        )
+        for one in cell.storage
+    )  # fmt: skip
+    return Table("storage", columns, rows)
 
 
 def check_sheet(checked: CheckedCell) -> Sheet:
@@ -132,15 +147,7 @@ def check_sheet(checked: CheckedCell) -> Sheet:
         )
         for one in checked.held_out
     )  # fmt: skip
-    steps = tuple(
-        (
-            Box(step.what), Box(f"{step.pace:.2f}", step.pace),
-            Box(say.seconds(step.predicted), step.predicted), Box(say.seconds(step.measured), step.measured),
-            Box(say.seconds(step.fastest), step.fastest), Box(f"{step.error_pct:+.1f} %", step.error_pct),
-            Box(f"±{step.stated_pct:.0f} %", step.stated_pct), Box(Sentence("yes") if step.holds else Sentence("no")),
-        )
-        for step in checked.steps
-    )  # fmt: skip
+    steps, saves = map(_steps_rows, (checked.steps, checked.saves))
     whole = checked.held_out[0]
     within = f"±{checked.within_pct:.0f} %"
     usable = Sentence("Predictions may rest on it, within {error}.", error=within)
@@ -162,9 +169,24 @@ def check_sheet(checked: CheckedCell) -> Sheet:
             Section(_UNSEEN[checked.of], (
                 Table("steps", (Column("step"), *(Column(head, True) for head in of_steps), Column("holds")), steps),
             ) if steps else ()),
+            Section("A save and a load that no row has", (
+                Table("saves", (Column("files"), *(Column(head, True) for head in of_steps), Column("holds")), saves),
+            ) if saves else ()),
             Section("Outputs that differ", (Lines(flags, listed=True),) if flags else ()),
         ),
         titled=True,
+    )  # fmt: skip
+
+
+def _steps_rows(steps: Sequence[UnseenStep]) -> tuple[tuple[Box, ...], ...]:
+    return tuple(
+        (
+            Box(step.what), Box(f"{step.pace:.2f}", step.pace),
+            Box(say.seconds(step.predicted), step.predicted), Box(say.seconds(step.measured), step.measured),
+            Box(say.seconds(step.fastest), step.fastest), Box(f"{step.error_pct:+.1f} %", step.error_pct),
+            Box(f"±{step.stated_pct:.0f} %", step.stated_pct), Box(Sentence("yes") if step.holds else Sentence("no")),
+        )
+        for step in steps
     )  # fmt: skip
 
 
@@ -182,7 +204,20 @@ def used_sheet(used: UsedCell) -> Sheet:
         (Figure("rows", "rows", used.cell.rows, "", None, f"{used.cell.rows:,}"),),
         (
             Section("Files", (Lines(files, mood="code"),)),
+            Section("Checkpoints and samples", _used_files(used)),
             Section("Next", (Lines(tuple(map(quote, used.commands)), mood="code"),)),
         ),
         titled=True,
     )  # fmt: skip
+
+
+def _used_files(used: UsedCell) -> tuple[Block, ...]:
+    """What the machine's node has of files, or why it has nothing."""
+    if used.left_out:
+        return (Lines((Sentence("Left out, without --anyway: {why}.", why=used.left_out),)),)
+    if used.storage is None:
+        return ()
+    rates = {name: getattr(used.storage, name) for name in ("write", "read", "stage")}
+    said = [(Box(name), Box(f"{say.size(rate)}/s", rate)) for name, rate in rates.items() if rate is not None]
+    said += [(Box(name), Box(say.seconds(one), one)) for name in ("latency", "sample") if (one := getattr(used.storage, name))]
+    return (Table("files", (Column("of a node"), Column("measured", True)), tuple(said)),)

@@ -12,7 +12,13 @@ from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.profile.layers.trace import kernel_rows
 from windtunnel.profile.trace import attribute
 from windtunnel.records import About, Dataset, dataset, write
+from windtunnel.records.kernel_dataset import arrow_schema
+from windtunnel.records.plausible import impossible_rows
 from windtunnel.spec import match_gpu
+
+IMPOSSIBLE = "faster than the GPU can be, or 100 times slower, for what its operator's inputs say"
+MOST_IMPOSSIBLE = 0.02
+"""Share of a trace's rows."""
 
 MOST = 2**31
 """B of a trace that is read."""
@@ -41,9 +47,22 @@ def dataset_of_trace(trace: Path, out: Path, gpu: str | None) -> Dataset:
     if not rows:
         hint = "Record it with profile(activities=[CPU, CUDA], record_shapes=True)."
         raise FileError(str(trace), "no kernel, and no operator of a CPU", "a trace of PyTorch's profiler with either", hint)
-    data = dataset(About(found, named, source=f"trace {trace.name}", notes="timed under the profiler"), rows, str(trace))
+    about = About(found, named, source=f"trace {trace.name}", notes="timed under the profiler")
+    data = dataset(about, with_impossible_ones_open(about, rows), str(trace))
     write(data, out)
     return data
+
+
+def with_impossible_ones_open(about: About, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, of which single ones are open that the GPU cannot have taken so little for, such as the last kernel of a call whose
+    first ones the trace lacks. More than `MOST_IMPOSSIBLE` of them are another GPU's, and stay as they are, to be refused."""
+    import pyarrow as pa
+
+    schema = arrow_schema()
+    wrong = impossible_rows(about, pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema))
+    if wrong.sum() > MOST_IMPOSSIBLE * len(rows):
+        return rows
+    return [{**row, "status": "open", "note": IMPOSSIBLE} if bad else row for row, bad in zip(rows, wrong.tolist(), strict=True)]
 
 
 def _gpu_of(named: str) -> str | None:

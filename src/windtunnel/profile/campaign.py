@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ from windtunnel.records import About, read
 FILE = "plan.json"
 FORMAT = 1
 
+STORAGE = "storage"
+"""The slice of files, and its file's name: it describes a file system, and no rates of a device."""
+
 NAMING = 0.12
 """Share of a slice kept for the names of its kernels."""
 
@@ -42,9 +46,12 @@ FULL = 15 * 2**20
 SHORT_BUDGET = 90.0
 """s. A slice of layers with less runs one warm-up and three repetitions of 1 and 2 layers."""
 
-GRACE = 0.04
+CLOSING = 0.03
+"""Share of the budget that is kept for the card and the end of the processes."""
+
+GRACE = 0.01
 """Share of the budget after which a run is interrupted, and has `LAST` s to write its rows before it is killed."""
-LAST = 0.025
+LAST = 0.03
 
 SAID = "windtunnel: "
 """How the measuring process begins the line of an error that it names."""
@@ -117,7 +124,7 @@ def supervise(folder: Path, budget: float, only: Sequence[str] = (), tell: Tell 
     What was measured until then is in the files, and the next call goes on. Raises WindtunnelError for what the run refuses.
     """
     began = time.monotonic()
-    command = [sys.executable, "-m", "windtunnel.profile.campaign", str(folder), "--ends", repr(began + budget)]
+    command = [sys.executable, "-m", "windtunnel.profile.campaign", str(folder), "--ends", repr(began + (1 - CLOSING) * budget)]
     command += ["--only", ",".join(only)] if only else []
     source = str(Path(__file__).parents[2])
     environment = {**os.environ, **KEEPING, "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}
@@ -186,6 +193,11 @@ def run_slices(
 
             tell(f"{part.name}: {measure_calls(folder / f'{part.name}.json', part.ranks, part.gradient_bytes, allowed)}")
             continue
+        if part.kind == STORAGE:
+            from windtunnel.profile.storage.run import measure_storage
+
+            measure_storage(part, folder / f"{part.name}.parquet", described, device, allowed, tell)
+            continue
         path, before = _file(folder, part.name, described)
         if part.kind == "layers":
             _measure_layers(part, path, allowed, device, tell)
@@ -197,7 +209,7 @@ def run_slices(
 def described_device(folder: Path, device: Device, watch: Any) -> About:
     """The description of the files of `folder`: its measured data sheet is that of the first of them, so that all rows of a folder
     can be fitted together."""
-    earlier = sorted(folder.glob("*.parquet"))
+    earlier = [path for path in sorted(folder.glob("*.parquet")) if not path.name.startswith(STORAGE)]
     described = about(device, watch, measure_sheet=not earlier)
     if earlier:
         described = replace(described, datasheet=read(earlier[0]).about.datasheet)
@@ -261,6 +273,10 @@ def _file(out: Path, name: str, described: About) -> tuple[Path, set[str]]:
     return path, before
 
 
+say = partial(print, flush=True)
+"""Progress of the measuring process: what a killed one has said is not lost."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The measuring process; 0, or 2 after an error in one line."""
     parser = argparse.ArgumentParser(prog="python -m windtunnel.profile.campaign", description=(__doc__ or "").split("\n")[0])
@@ -276,9 +292,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if campaign.server:
             from windtunnel.profile.served.run import run_loads
 
-            run_loads(campaign.gpu, campaign.server, Path(options.folder), ends, only)
+            run_loads(campaign.gpu, campaign.server, Path(options.folder), ends, only, tell=say)
             return 0
-        run_slices(campaign, Path(options.folder), ends, open_device(campaign.device), only)
+        run_slices(campaign, Path(options.folder), ends, open_device(campaign.device), only, tell=say)
     except WindtunnelError as error:
         print(f"{SAID}{error}".replace("\n", " "), file=sys.stderr)
         return error.exit_code
@@ -288,4 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # at once: on a busy machine PyTorch takes seconds to give its memory back

@@ -18,6 +18,14 @@ CARD = "DATA_CARD.md"
 TEXT = Path(__file__).with_name("data_card.md").read_text(encoding="utf-8")
 
 
+FILES_HOW = """
+Files (level file): a checkpoint is one file of each rank, one `torch.save` of random bytes into a stream and its fsync; it is
+read back by `torch.load` after the page cache was asked to drop it, and with O_DIRECT. A row's time is from the first rank's begin
+to the last one's end. Samples are read out of a mapped file of tokens; a row is of one of them. Files have no names and are gone
+when their processes are.
+"""
+
+
 def write_card(folder: Path, plan: str, template: str = TEXT) -> Path:
     """Write `DATA_CARD.md` beside the Parquet files of `folder`; write nothing if there are none.
 
@@ -42,7 +50,7 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str, tem
         "architecture": first.architecture,
         "driver": drivers,
         **first.libraries,
-        **first.settings,
+        **{name: value for one in abouts for name, value in one.settings.items()},
     }
     clocks = [row["clock_hz"] for row in rows if row.get("clock_hz")]
     throttling = [row for row in rows if row.get("throttled") is not None]
@@ -63,6 +71,7 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str, tem
         throttled=throttled,
         licence=first.licence or "<licence>",
         source=first.source or "<source>",
+        files_how=FILES_HOW if any(row["level"] == "file" for row in rows) else "",
         skipped=f"{lost:,} shapes did not fit into memory and have no time." if lost else "Every shape that was tried fitted.",
     )
 

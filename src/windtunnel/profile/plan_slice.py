@@ -19,7 +19,7 @@ FAMILY_OF = {
 FEW = 3
 """Rows without which there is no curve (`calibrate.kernels.fit.LEAST_CPU`)."""
 
-KINDS = ("layers", "kernels", "collectives")
+KINDS = ("layers", "kernels", "collectives", "storage")
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,14 @@ class PlanSlice:
     gradient_bytes: int = 0
     step_bytes: float = 0.0
     """B that a step holds on a device: on a processor as many kernels as move so much are measured in turn; 0: not known."""
+    folder: str = ""
+    """Where checkpoints and tokens go; empty: the plan's folder. `classes` say which of them: checkpoint, loader."""
+    shard_bytes: float = 0.0
+    """B of a checkpoint that are a rank's."""
+    token_bytes: int = 4
+    """B of a token in a data set's file."""
+    workers: int = 1
+    """Workers that read samples at once."""
 
 
 def slice_table(part: PlanSlice) -> dict[str, Any]:

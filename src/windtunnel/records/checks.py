@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.records.kernel_dataset import Dataset, arrow_schema
 from windtunnel.records.plausible import agree, plausible, tell
-from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, NAMES, OPS, PHASES, SINCE, STATUSES
+from windtunnel.records.schema import COLUMNS, DTYPES, FILE_OPS, LEVELS, MODES, MODULES, NAMES, OPS, PHASES, SINCE, STATUSES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,9 @@ def check(data: Dataset, path: str) -> Dataset:
     for name, allowed in CHOICES.items():
         _words(path, name, table, everywhere, allowed)
     _words(path, "op", table, kernel, OPS)
-    _words(path, "op", table, pc.invert(kernel), MODULES)
+    file = pc.equal(table["level"], "file")
+    _words(path, "op", table, file, FILE_OPS)
+    _words(path, "op", table, pc.invert(pc.or_(kernel, file)), MODULES)
     _times(path, table)
     agree(table, path)
     plausible(data, path)

@@ -23,8 +23,9 @@ VERSION = 3
 SINCE = {"checked_against": 2, "max_error": 2, "between_bytes": 3}
 """Columns that files of earlier versions lack: there they are null."""
 
-LEVELS = ("kernel", "submodule", "layer", "step")
-"""From the finest to the most exact: one launch, one module of a layer, layers of a model, a step on one GPU."""
+LEVELS = ("kernel", "submodule", "layer", "step", "file")
+"""From the finest to the most exact: one launch, one module of a layer, layers of a model, a step on one GPU. Beside them: files of
+checkpoints and tokens on a node's file system."""
 
 OPS = (
     "gemm",
@@ -47,8 +48,11 @@ OPS = (
 MODULES = ("attention", "mlp", "moe", "norm", "embedding", "head", "layer", "step", "linear")
 """Values of `op` for sub-module, layer and step rows."""
 
-PHASES = ("forward", "backward", "dgrad", "wgrad", "recompute", "optimizer")
-"""A pass; the two halves of a matrix product's backward are rows of their own."""
+FILE_OPS = ("write", "read", "stage", "samples")
+"""Values of `op` for files: checkpoints written and read, their copy into host memory, samples of tokens."""
+
+PHASES = ("forward", "backward", "dgrad", "wgrad", "recompute", "optimizer", "cold", "warm")
+"""A pass; the two halves of a matrix product's backward are rows of their own. Of files: to and from the disk, or in memory."""
 
 MODES = ("eager", "compile", "cuda_graph")
 
@@ -69,7 +73,7 @@ class Column(NamedTuple):
 
 COLUMNS = (
     Column("level", "text", False, "one of LEVELS"),
-    Column("op", "text", False, "kernel class (OPS) of a kernel, else one of MODULES"),
+    Column("op", "text", False, "kernel class (OPS) of a kernel, one of FILE_OPS of a file, else one of MODULES"),
     Column("name", "text", False, "which one: mlp_up_proj, rms_norm, swiglu, adamw, LlamaDecoderLayer"),
     Column("phase", "text", False, "one of PHASES"),
     Column("dtype", "text", False, "operand format, one of DTYPES"),

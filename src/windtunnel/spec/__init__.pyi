@@ -19,6 +19,7 @@ from .loading.load import match_gpu as match_gpu
 from .machine import GPU as GPU
 from .machine import Cluster as Cluster
 from .machine import Fabric as Fabric
+from .machine import MeasuredFiles as MeasuredFiles
 from .machine import Nic as Nic
 from .machine import Node as Node
 from .machine import ScaleUp as ScaleUp

@@ -92,6 +92,24 @@ class Storage(Noun):
     source: str = ""
 
 
+class MeasuredFiles(Noun):
+    """How fast one node, with all its ranks, writes and reads checkpoints and samples where they lie (`windtunnel measure`)."""
+
+    shared: Flag = Field(
+        False, description="other nodes reach that file system too: reliability.checkpoint.write and .read bound them all together"
+    )
+    write: NodeBandwidth | None = Field(None, description="checkpoints, one file of each rank, until they are on the disk")
+    read: NodeBandwidth | None = Field(None, description="the same, not from the page cache")
+    latency: Seconds = Field(0.0, description="time of a save beside its bytes")
+    stage: OwnedBandwidth | None = Field(
+        None, description="copy of a rank's state into host memory, for a save; default: over the host link"
+    )
+    sample: Seconds = Field(
+        0.0, description="time of a node for a sample at a random place, not from the page cache, beside its bytes"
+    )
+    source: str = ""
+
+
 class Expansion(Noun):
     """Memory that a node has beside its DRAM (CXL), reached over the host link."""
 
@@ -237,6 +255,7 @@ class Node(Noun):
     )
     host_link: HostLink | None = Field(None, description="default: 16 lanes of pcie_gen per GPU")
     storage: Storage | None = Field(None, description="local solid-state disks")
+    files: MeasuredFiles | None = Field(None, description="its checkpoints and samples, as measured where they lie")
     expansion: Expansion | None = Field(None, description="memory beside DRAM (CXL)")
     power_w: PositiveFloat | None = Field(None, description="stated maximum of the node; default: power of its GPUs / 0.6")
     draw: NodeDraw | None = Field(None, description="watts beside the GPUs while it trains; default: a share of the stated maximum")

@@ -91,7 +91,10 @@ class Loading:
         moved = each * sequences * plan.seq * data.bytes_per_token
         nodes = max(1, job.cluster.gpus // here * min(2, plan.pp) // plan.pp)  # the model's first and last stage need data
         cv = data.sample_cv / math.sqrt(sequences)
-        return cls(each, each * nodes, data.workers, data.prefetch, sequences * data.sample, cv, moved / data.storage, moved)
+        files = job.cluster.node.files
+        storage = data.storage if files is None or files.read is None else min(data.storage, files.read)
+        reading = moved / storage + (0.0 if files is None else each * sequences * files.sample)
+        return cls(each, each * nodes, data.workers, data.prefetch, sequences * data.sample, cv, reading, moved)
 
     @property
     def service(self) -> float:

@@ -29,6 +29,9 @@ NO_WORK = re.compile(
 )
 """Operators of a CPU that only describe a tensor or call another operator."""
 
+WRITES_ALONE = re.compile(r"::(fill_|zero_)$")
+"""Operators that read nothing of the tensor that they are given."""
+
 FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::Float8_e4m3fn": "fp8"}
 """The profiler's names of number formats."""
 
@@ -78,4 +81,6 @@ def moved_bytes(op: str, shapes: tuple[tuple[int, ...], ...], dtype: str) -> flo
         or class_of(op) not in ("elementwise", "norm", "softmax", "copy", "reduce", "cross_entropy")
     ):
         return None
+    if WRITES_ALONE.search(op):
+        return float(WIDTH[dtype] * max(counts))
     return float(WIDTH[dtype] * (sum(counts) + (0 if class_of(op) == "reduce" else max(counts))))

@@ -129,6 +129,9 @@ def by_part(taken: list[Trace], part_of: Mapping[str, str]) -> dict[tuple[str, s
 LAUNCH = re.compile(r"^(cuda|cu[A-Z]|hip)|^\(")
 """What stands for the operator of a kernel where the trace has none: the call that launched it, or words in brackets."""
 
+TENSOR_CORES = re.compile(r"tf32|tensorop")
+"""Kernels of CUTLASS and cuBLAS that compute products of fp32 numbers in tf32."""
+
 NAMELESS = "no operator in the trace: class by the kernel's name, no sizes; its number format is not known"
 
 
@@ -154,6 +157,7 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
     for (module, phase, op, kernel, shapes, dtypes), same in groups.items():
         timing = timing_of([one.seconds for one in same], None, 1, None, PowerReading())
         dtype = next((FORMATS[name] for name in dtypes if name in FORMATS), "")
+        dtype = "tf32" if dtype == "fp32" and TENSOR_CORES.search(kernel) else dtype
         listed = " ".join("x".join(map(str, shape)) for shape in shapes if shape)
         helps = 2 * sum(one is longest[one.call, op] for one in same) < len(same)
         kind = class_of(op) if not (helps or LAUNCH.search(op)) else _class_by_name(kernel)

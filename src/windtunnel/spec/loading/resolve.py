@@ -94,7 +94,18 @@ _INNER: dict[str, dict[str, str]] = {
 }
 _NAMED_BY = {"models": "name", "jobs": "name", "frameworks": "framework"}
 _OPTIONAL = {
-    "nodes": ("nic", "power_w", "draw", "dollars", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
+    "nodes": (
+        "nic",
+        "power_w",
+        "draw",
+        "dollars",
+        "host_memory",
+        "host_memory_bandwidth",
+        "host_link",
+        "storage",
+        "files",
+        "expansion",
+    ),
     "plan": ("dp", "stages", "shard_group", "recompute_layers", "sample"),
     "models": (
         "kv_heads",

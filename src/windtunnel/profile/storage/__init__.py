@@ -1,0 +1,1 @@
+"""Checkpoint files and token files of one node: how fast its file system takes and gives them."""
