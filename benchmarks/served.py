@@ -6,8 +6,8 @@ python benchmarks/served.py TABLE.csv [--mode agg|disagg] [--every N[:FIRST],...
 TABLE.csv has one row for a server at a stated concurrency, with the columns of aiconfigurator's `silicon_sample.csv`: backend,
 model_path, system, mode, isl, osl, batch_size, tp_size, attention_dp_size, moe_ep_size, gemm_quant_mode, silicon_ttft_ms,
 silicon_tpot_ms. One constant is fitted on it, on the rows of `--every 8:2,8:5,8:7` that
-the record takes: `engine.PROMPTS`, where the median error of tokens is least (`--prompts`: another one). Without the file the script
-says so and ends.
+the record takes: `engine.PROMPTS`, where the median error of tokens is least (`--prompts`: another one). Without the file the
+script says so and ends.
 
 What rows leave open, and how it is read here: lengths of the public benchmark's runs are drawn from 0.8 to 1.0 of the stated ones
 (its `--random-range-ratio 0.8`); where tp is beyond a node of eight and is moe_tp x moe_ep, or tp equals the DP-attention ranks,
@@ -382,7 +382,13 @@ def chosen_rows(every: str, count: int) -> list[int]:
 
 
 def score(
-    path: Path, every: str, mode: str = "agg", speculate: str = "", most: int = 10**9, each: int = USERS, scored: str = "",
+    path: Path,
+    every: str,
+    mode: str = "agg",
+    speculate: str = "",
+    most: int = 10**9,
+    each: int = USERS,
+    scored: str = "",
     prompts: float = PROMPTS,
 ) -> Iterator[ServedRow]:
     """The rows of a mode that `every` names; those with more than `most` users are left out."""

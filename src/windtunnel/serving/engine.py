@@ -39,11 +39,11 @@ over the operators of a layer here these are 51, 52, 48 and 83 us."""
 
 
 PROMPTS = 1.25
-"""Seconds of a pass that holds prompts over those of its kernels, which tables time alone on a cool GPU: power holds the clock of long
-products, loads of experts are uneven, and kernels wait for each other. One figure for three engines and all GPUs, where a token's
-median error is least on 704 loads of public servers that `benchmarks/served.py` records (`--prompts`): it falls from 9.4 to 8.2 %, its
-bias from -4 to 0, a first token's error from 24 to 17 %. Products of a training step take 1.16 times as long as alone on Hopper
-(`catalog/calibration/training.toml`)."""
+"""Seconds of a pass that holds prompts over those of its kernels, which tables time alone on a cool GPU: power holds the clock
+of long products, loads of experts are uneven, and kernels wait for each other. One figure for three engines and all GPUs, where a
+token's median error is least on 704 loads of public servers that `benchmarks/served.py` records (`--prompts`): it falls from 9.4
+to 8.2 %, its bias from -4 to 0, a first token's error from 24 to 17 %. Products of a training step take 1.16 times as long as
+alone on Hopper (`catalog/calibration/training.toml`)."""
 
 
 EXPERT_KERNELS = ("cutlass", "deepgemm", "triton")

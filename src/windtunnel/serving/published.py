@@ -38,6 +38,9 @@ COMPILING = 1.0
 """Seconds that first requests of a cold server wait at least, by the record, if its engine's cold servers have lines of their own:
 while kernels are compiled, requests that run get no tokens either."""
 
+FEWEST_WARM = 60
+"""Loads of warm servers from which on an engine has spreads of its own."""
+
 FIGURES = ("ttft", "tpot", "throughput")
 """Figures with errors of their own: seconds to the first token, for each further one, and output tokens a second."""
 
@@ -116,17 +119,20 @@ class FirstToken:
 class FirstSpreads:
     """How far seven of ten measured first tokens are off by what each part brings: shares of `own` and `wait`, and seconds of the
     `host`, whatever the load: HTTP and processes, the client, and the host's calls of a prompt's kernels. `cold`: by engine, the
-    seconds for which the first requests of a server that ran nothing before wait while kernels are tuned and compiled."""
+    seconds for which the first requests of a server that ran nothing before wait while kernels are tuned and compiled. `engines`:
+    by engine, its own three, in this order."""
 
     host: float
     own: float
     wait: float
     cold: Mapping[str, float] = field(default_factory=dict)
+    engines: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def of(self, first: FirstToken) -> dict[str, float]:
         """What each part brings, as a share of the prediction."""
         each, own, wait = first.shares()
-        brought = {"host": self.host * each, "own": self.own * own, "wait": self.wait * wait}
+        host, alone, others = self.engines.get(first.engine, (self.host, self.own, self.wait))
+        brought = {"host": host * each, "own": alone * own, "wait": others * wait}
         return brought | ({"cold": self.cold.get(first.engine, 0.0) * first.cold * each} if first.cold else {})
 
     def spread(self, first: FirstToken) -> float:
@@ -185,10 +191,13 @@ def errors_of_figure(errors: Sequence[float], servers: int | None = None) -> Fig
 
 def fit_spreads(firsts: Sequence[FirstToken], errors: Sequence[float]) -> FirstSpreads:
     """The spreads with which INSIDE of `errors`, shares of measured first tokens with their sign, lie inside what is stated: a
-    regression of that quantile (R. Koenker, G. Bassett, Econometrica 46, 1978) on warm servers, then for each engine the
-    seconds that its cold ones need beside. Errors above 100 % count as that."""
+    regression of that quantile (R. Koenker, G. Bassett, Econometrica 46, 1978) on warm servers, of all and of each engine that has
+    `FEWEST_WARM`, then for each engine the seconds that its cold ones need beside. Errors above 100 % count as that."""
     rows = list(zip(firsts, errors, strict=True))
-    warm = _warm_spreads([(first, error) for first, error in rows if not first.cold])
+    ran = [(first, error) for first, error in rows if not first.cold]
+    by_engine = {name: [row for row in ran if row[0].engine == name] for name in sorted({first.engine for first, _ in ran})}
+    own = {name: _warm_spreads(rows) for name, rows in by_engine.items() if len(rows) >= FEWEST_WARM and len(by_engine) > 1}
+    warm = replace(_warm_spreads(ran), engines={name: (one.host, one.own, one.wait) for name, one in own.items()})
     need: dict[str, list[tuple[float, float]]] = {}
     for first, error in rows:
         if first.cold:
@@ -281,7 +290,8 @@ def record_text(lines: Sequence[PublishedServers], spreads: FirstSpreads, source
         + "".join(f"{name} = {getattr(spreads, name):.3f}\n" for name in ("host", "own", "wait"))
         + "cold = { "
         + ", ".join(f"{engine} = {seconds:.1f}" for engine, seconds in spreads.cold.items())
-        + " }\n"
+        + " }\n\n[first_token.engines]\n"
+        + "".join(f"{name} = [{', '.join(f'{part:.3f}' for part in parts)}]\n" for name, parts in spreads.engines.items())
     ]
     for line in lines:
         text = "".join(f'{name} = "{value}"\n' for name, value in vars(line.kind).items())
