@@ -32,10 +32,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise explain_missing_module(error) or error from None
     except AttributeError:
-        from windtunnel.base.registry import offered_by_packages
+        from windtunnel.base.verbs import added_verbs
 
-        added = offered_by_packages("verbs")
-        verb = next((verb for word, verb in added.items() if word.replace("-", "_") == name), None)
+        verb = next((verb for verb in added_verbs().values() if verb.public_name == name), None)
         if verb is None:
             raise
         return verb.answers

@@ -102,7 +102,13 @@ def test_a_verb(tmp_path: Path, package: Callable[..., KeptPython]) -> None:
     done = toys.ran("import windtunnel as wt; print(wt.toy(41, more=2).sum, wt.toy.__doc__)")
     assert done.stdout.startswith("43 A number and more.") and "`more`: What is added." in done.stdout
     assert toys.windtunnel("tay", "1").returncode == 2
-    assert toys.ran("import windtunnel as wt; wt.tay").stderr.count("tay")
+    assert "No windtunnel attribute tay" in toys.ran("import windtunnel as wt; wt.tay").stderr
+
+
+@pytest.mark.parametrize("text", ["TOY = 1", "from windtunnel.base.verbs import Verb\nTOY = Verb('A toy.')"])
+def test_what_is_no_verb_is_refused(text: str, package: Callable[..., KeptPython]) -> None:
+    refused = package("verbs", text).windtunnel("toy")
+    assert refused.returncode == 2 and "entry point toy" in refused.stderr and "Traceback" not in refused.stderr
 
 
 READER = """

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from windtunnel.base.errors import SpecError
 from windtunnel.base.registry import load_member, offered_by_packages
 
 OTHERWISE = "FILE..."
@@ -100,11 +101,22 @@ def _entries() -> dict[str, tuple[str, str]]:
 
 
 @cache
+def added_verbs() -> dict[str, Verb]:
+    """Name -> verb of another package. SpecError for an entry point that names something else."""
+    added = {}
+    for name, verb in offered_by_packages("verbs").items():
+        if not isinstance(verb, Verb) or verb.is_group:
+            got = "a Verb with neither" if isinstance(verb, Verb) else type(verb).__name__
+            raise SpecError(f"entry point {name}", got, "a windtunnel.base.verbs.Verb with `sheet` or `command`")
+        added[name] = verb._replace(name=name)
+    return added
+
+
+@cache
 def find_verb(name: str) -> Verb:
     """A verb or a group by its words, with blanks between them. KeyError for another name."""
     if name not in _entries():
-        added: Verb = offered_by_packages("verbs")[name]
-        return added._replace(name=name)
+        return added_verbs()[name]
     import tomllib
 
     about, text = _entries()[name]
@@ -122,10 +134,10 @@ def verbs_of(group: str = "", packages: bool = True) -> dict[str, str]:
     depth = len(group.split())
     own = {name.split()[-1]: about for name, (about, _) in _entries().items()
            if name.count(" ") == depth and name.startswith(group and f"{group} ")}  # fmt: skip
-    return {name: verb.about for name, verb in offered_by_packages("verbs").items()} | own if packages and not group else own
+    return {name: verb.about for name, verb in added_verbs().items()} | own if packages and not group else own
 
 
 def all_verbs() -> dict[str, Verb]:
     """Name -> each verb that is no group, the project's own first."""
-    verbs = {name: find_verb(name) for name in (*_entries(), *offered_by_packages("verbs"))}
+    verbs = {name: find_verb(name) for name in (*_entries(), *added_verbs())}
     return {name: verb for name, verb in verbs.items() if not verb.is_group}
