@@ -41,7 +41,7 @@ from windtunnel.profile.storage.run import (
     room_of,
     save_cases,
 )
-from windtunnel.records import About, Dataset, dataset, write
+from windtunnel.records import About, Dataset, dataset, read, write
 from windtunnel.spec import MeasuredFiles, load_job
 
 MIB = 2**20
@@ -432,6 +432,18 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     part = part_of(str(tmp_path), classes=("checkpoint",))
     measure_storage(part, tmp_path / "storage.parquet", ABOUT, device, 60.0, told.append)
     assert told == ["storage: from before"]
+
+
+def test_too_few_saves_are_gone_on_with(tmp_path: Path) -> None:
+    """One rank's rows of a run that the clock ended stay until theirs are measured again; the next run has the folder's."""
+    (tmp_path / "cell").mkdir()
+    rows = made_rows(0.01, 1e-9, 2e-9, CASES[:1])
+    write(dataset(ABOUT, rows), tmp_path / "cell" / "storage.parquet")
+    told: list[str] = []
+    device: Any = SimpleNamespace(cuda=False, torch=Clock())
+    part = part_of(str(tmp_path / "none"), classes=("checkpoint",))
+    measure_storage(part, tmp_path / "cell" / "storage.parquet", ABOUT, device, 60.0, told.append)
+    assert "not measured" in told[0] and len(read(tmp_path / "cell" / "storage.parquet")) == 2
 
 
 def test_the_file_system_of_a_folder(tmp_path: Path) -> None:
