@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,9 @@ from windtunnel.spec.runtime import Data
 
 FEW = 4
 """Rows without which there is no law."""
+
+AGAIN = 3
+"""Measured cases that are measured again beside one that was not."""
 
 SURE = 15.0
 """%, the least error to state of a save."""
@@ -98,17 +101,20 @@ def rows_of_saves(data: Dataset, op: str) -> list[dict[str, Any]]:
 
 
 def law_of(rows: Sequence[Row], cores: int) -> SaveLaw | None:
-    """The law of rows of one `op`; None of fewer than `FEW`."""
+    """The law of rows of one `op`: of those of the two largest sizes, where they are `FEW`, since a cache holds what is small. None
+    of fewer rows."""
     if len(rows) < FEW:
         return None
+    largest = sorted({size for _, size in map(_case, rows)})[-2:]
+    large = [row for row in rows if _case(row)[1] in largest]
+    rows = large if len(large) >= FEW else rows
     errors = []
     for out in range(len(rows)):
         fitted = _fit([row for place, row in enumerate(rows) if place != out], cores)
         ranks, size = _case(rows[out])
         errors.append(100.0 * abs(fitted.seconds(ranks, size) / rows[out]["seconds"] - 1.0))
     law = _fit(rows, cores)
-    largest = max(size for _, size in map(_case, rows))
-    return SaveLaw(law.fixed, law.own, law.disk, cores, max(SURE, float(np.quantile(errors, 0.7))), largest)
+    return SaveLaw(law.fixed, law.own, law.disk, cores, max(SURE, float(np.quantile(errors, 0.7))), largest[-1])
 
 
 def _case(row: Row) -> tuple[int, int]:
@@ -132,15 +138,15 @@ def _fit(rows: Sequence[Row], cores: int) -> SaveLaw:
     return SaveLaw(fixed, own, disk, cores)
 
 
-def unseen_case(rows: Sequence[Row], room: float) -> tuple[SaveCase, SaveCase]:
-    """A number of ranks and a size that no row has, and the case that was measured next to it."""
+def unseen_case(rows: Sequence[Row], room: float) -> tuple[SaveCase, list[SaveCase]]:
+    """A number of ranks and a size that no row has, and the `AGAIN` measured cases whose bytes are nearest to it."""
     cases = [SaveCase(*_case(row)) for row in rows]
     counts, sizes = {case.ranks for case in cases}, sorted({case.size for case in cases})
     ranks = next(count for count in range(3, 99) if count not in counts)
     low, high = (sizes[-2], sizes[-1]) if len(sizes) > 1 else (sizes[0] // 4, sizes[0])
     size = min(int((low * high) ** 0.5), int(room / ranks))
-    near = min(cases, key=lambda case: (abs(np.log(case.ranks / ranks)), abs(np.log(case.size / size))))
-    return SaveCase(ranks, size), near
+    cases.sort(key=lambda case: (abs(np.log(case.ranks * case.size / ranks / size)), -case.ranks))
+    return SaveCase(ranks, size), cases[:AGAIN]
 
 
 def room_now(folder: Path) -> float:
@@ -151,8 +157,9 @@ def room_now(folder: Path) -> float:
 
 
 def predicted_saves(data: Dataset, part: PlanSlice, folder: Path, allowed: float) -> list[tuple[str, SaveCase, dict[str, float]]]:
-    """A save and a load of a case that no row has, measured now for at most `allowed` s beside one that has one: (op, case, its
-    figures: predicted, measured, fastest, stated, pace). Empty where too little was measured, now or before."""
+    """A save and a load of a case that no row has, measured now for at most `allowed` s beside some that have one: (op, case, its
+    figures: predicted, measured, fastest, stated, pace). Empty where too little was measured, now or before. `pace`: how long
+    those cases take now over how long they took, the geometric mean."""
     from windtunnel.profile.storage.again import saves_now
 
     rows = {op: rows_of_saves(data, op) for op in WORDS}
@@ -161,14 +168,15 @@ def predicted_saves(data: Dataset, part: PlanSlice, folder: Path, allowed: float
         return []
     place = Path(part.folder or folder)
     case, near = unseen_case(rows["write"], room_now(place))
-    now, again = saves_now(str(place), [case, near], allowed)
+    now, *again = saves_now(str(place), [case, *near], allowed)
     found = []
     for op, law in laws.items():
-        then = next((row["seconds"] for row in rows[op] if _case(row) == (near.ranks, near.size)), None)
-        direct = any(row["library"] == "O_DIRECT" for row in rows[op])
-        if law is None or then is None or direct or not now[op] or not again[op]:
+        then = {_case(row): row["seconds"] for row in rows[op] if row["library"] != "O_DIRECT"}
+        pairs = [(median(seen[op]), then.get((one.ranks, one.size))) for one, seen in zip(near, again, strict=True) if seen[op]]
+        paces = [seconds / before for seconds, before in pairs if before]
+        if law is None or not paces or not now[op]:
             continue
-        pace = median(again[op]) / then
+        pace = geometric_mean(paces)
         predicted = pace * law.seconds(case.ranks, case.size)
         figures = {"predicted": predicted, "measured": median(now[op]), "fastest": min(now[op])}
         found.append((op, case, {**figures, "stated_pct": law.stated, "pace": pace}))
