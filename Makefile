@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m $(INSTALL)
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser pictures test-postgres service-faults fuzz-service test-wheel wheels changelog coverage mutants against against-faces fresh lint lint-imports format examples laws bench bench-short sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser pictures test-postgres service-faults fuzz-service test-wheel wheels changelog coverage mutants against against-faces fresh lint lint-imports format examples laws bench bench-short sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short checkpoint-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -35,7 +35,7 @@ help:
 	@echo "format          lay out Python and C++"
 	@echo "sanitize        the C++ core under ASan, UBSan and TSan; sanitize-short is CI's"
 	@echo "fuzz            mutated files through every reader; fuzz-short is CI's minute"
-	@echo "fleet-faults    faults put into real jobs, and docs/faults.md; fleet-faults-short is CI's cut"
+	@echo "fleet-faults    faults put into real jobs, and docs/faults.md; fleet-faults-short and checkpoint-faults-short are CI's cut"
 	@echo "examples        write what examples and documents show anew"
 	@echo "docs            the documents as a site in out/site, with every link checked"
 	@echo "laws            every test of random examples, on many new ones"
@@ -234,8 +234,11 @@ fleet-faults: torch
 fleet-faults-short: torch
 	$(BIN)/python -m tests.faults --cut
 	$(BIN)/python -m tests.faults.causes --short
-	$(BIN)/python -m tests.faults.checkpoints --short
 	$(BIN)/python -m tests.faults.long_run --scale 0.01 --minutes 12
+
+# Nothing in it is timed: it runs beside what is.
+checkpoint-faults-short: torch
+	$(BIN)/python -m tests.faults.checkpoints --short
 
 # The C++ tests and fuzzers under ASan and UBSan, then those with several threads under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
 # That one compiles for ASan and UBSan without optimising, and without UBSan's checks of null pointers and alignment at each access: 75 s

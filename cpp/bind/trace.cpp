@@ -55,12 +55,26 @@ nb::object scan(trace::Scanner& scanner, const nb::bytes& text, std::size_t end)
   return answer;
 }
 
-auto enclosing(const Column<std::int32_t>& lanes, const Column<double>& begin, const Column<double>& end) {
-  if (lanes.size() != begin.size() || lanes.size() != end.size())
-    fail("enclosing: ", lanes.size(), " lanes, ", begin.size(), " begins, ", end.size(), " ends");
+void check_events(const char* who, const Column<std::int32_t>& events, const Column<double>& begin, const Column<double>& seconds) {
+  if (begin.size() != seconds.size()) fail(who, ": ", begin.size(), " begins, ", seconds.size(), " lengths");
+  for (const auto event : span_of(events))
+    if (event < 0 || static_cast<std::size_t>(event) >= begin.size()) fail(who, ": event ", event);
+}
+
+auto longer_first(const Column<std::int32_t>& events, const Column<double>& begin, const Column<double>& seconds) {
+  check_events("longer_first", events, begin, seconds);
+  std::vector<std::int32_t> out(span_of(events).begin(), span_of(events).end());
+  trace::put_longer_first(out, span_of(begin), span_of(seconds));
+  return array_of(std::move(out));
+}
+
+auto enclosing(const Column<std::int32_t>& events, const Column<std::int32_t>& lanes, const Column<double>& begin,
+               const Column<double>& seconds) {
+  check_events("enclosing", events, begin, seconds);
+  if (events.size() != lanes.size()) fail("enclosing: ", events.size(), " events, ", lanes.size(), " lanes");
   for (const auto lane : span_of(lanes))
     if (lane < 0) fail("enclosing: lane ", lane);
-  return array_of(trace::enclosing(span_of(lanes), span_of(begin), span_of(end)));
+  return array_of(trace::enclosing(span_of(events), span_of(lanes), span_of(begin), span_of(seconds)));
 }
 
 auto innermost(const Column<std::int32_t>& around, const Column<std::uint8_t>& marked) {
@@ -78,7 +92,8 @@ void bind_trace(nb::module_& m) {
       .def(nb::init<>())
       .def("scan", &scan, "text"_a, "end"_a, nb::sig("def scan(self, text: bytes, end: int) -> dict | None"),
            "The events in the first `end` bytes of the text; None where they hold anything out of the ordinary.");
-  m.def("enclosing", &enclosing, column("lanes"), column("begin"), column("end"));
+  m.def("longer_first", &longer_first, column("events"), column("begin"), column("seconds"));
+  m.def("enclosing", &enclosing, column("events"), column("lanes"), column("begin"), column("seconds"));
   m.def("innermost", &innermost, column("around"), column("marked"));
 }
 

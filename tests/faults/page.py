@@ -17,9 +17,9 @@ _TEXT = """\
 # Faults put into real jobs
 
 These tests inject known faults into real jobs and checkpoints, and check what the monitor reports and how the job ends.
-`make fleet-faults` runs the whole matrix and writes this page; `make fleet-faults-short` is the short version for CI. To run one
-case: `python -m tests.faults --only hang --count 10`; with `--write` its line here is replaced. The figures are kept in
-`docs/faults.json`.
+`make fleet-faults` runs the whole matrix and writes this page; `make fleet-faults-short checkpoint-faults-short` is the short
+version for CI. To run one case: `python -m tests.faults --only hang --count 10`; with `--write` its line here is replaced. The
+figures are kept in `docs/faults.json`.
 
 **What it ran on.** {cores} cores of one machine. Each rank is a real process: PyTorch on the CPU, the monitor of
 `windtunnel.fleet.watch` inside, collectives over **gloo on loopback**. The **work of the device is emulated** by short

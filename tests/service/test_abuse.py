@@ -143,7 +143,7 @@ def test_bodies_that_are_no_question(raw: bytes, status: int, service: ServedPro
 
 
 def test_a_body_that_is_too_large(tmp_path: Path) -> None:
-    with ServedProcess(tmp_path / "small", ["--most-body", "10kB"]) as service:
+    with ServedProcess(tmp_path / "small", ["--most-body", "10kB"], workers=1) as service:
         answer = service.send("POST", "/api/v1/predict", raw=b'{"job": "' + b"x" * 20_000 + b'"}')
         assert answer[0] == 413 and error_of(answer)["kind"] == "BodyTooLarge"
         with socket.create_connection(("127.0.0.1", service.port), PATIENCE) as chunked:  # its length is not declared

@@ -40,12 +40,12 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path, server: postgres.
 
 
 def test_it_answers_and_moves_to_and_from_sqlite(tmp_path: Path, server: postgres.PostgresServer) -> None:
-    with ServedProcess(tmp_path / "first") as service:
+    with ServedProcess(tmp_path / "first", workers=1) as service:
         answer = service.ask("predict", job=JOB)[2]
     back_up(ServiceSettings(str(tmp_path / "first")), tmp_path / "copy.tar")
     moved = ServiceSettings(str(tmp_path / "second"), server.url)
     assert "1 answers" in restore_copy(moved, tmp_path / "copy.tar")
-    with ServedProcess(tmp_path / "second", ["--database", server.url]) as service:
+    with ServedProcess(tmp_path / "second", ["--database", server.url], workers=1) as service:
         status, headers, data = service.ask("predict", job=JOB)
         assert (status, data, headers["x-windtunnel-cached"]) == (200, answer, "true")
         assert service.ask("predict", job=JOB, seed=2)[0] == 200

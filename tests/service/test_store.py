@@ -57,13 +57,13 @@ def test_other_databases_are_refused(url: str, tmp_path: Path) -> None:
 
 def test_a_copy_is_the_same_service(tmp_path: Path) -> None:
     """Made while the service runs; answers are given again from it, without being worked out."""
-    with ServedProcess(tmp_path / "first") as service:
+    with ServedProcess(tmp_path / "first", workers=1) as service:
         service.ready()
         answers = {seed: service.ask("predict", job=JOB, seed=seed, files={"note": "x"})[2] for seed in (1, 2)}
         assert "2 answers" in back_up(ServiceSettings(str(tmp_path / "first")), tmp_path / "copy.tar")
     assert (tmp_path / "copy.tar").stat().st_mode & 0o777 == 0o600
     assert "2 answers and 2 jobs" in restore_copy(ServiceSettings(str(tmp_path / "second")), tmp_path / "copy.tar")
-    with ServedProcess(tmp_path / "second") as service:
+    with ServedProcess(tmp_path / "second", workers=1) as service:
         for seed, answer in answers.items():
             status, headers, data = service.ask("predict", job=JOB, seed=seed, files={"note": "x"})
             assert (status, data, headers["x-windtunnel-cached"]) == (200, answer, "true")
@@ -75,11 +75,11 @@ def test_a_copy_is_the_same_service(tmp_path: Path) -> None:
 def test_a_service_starts_on_the_database_of_an_earlier_version(version: str, tmp_path: Path) -> None:
     """With answers, jobs and audit rows in it: all are kept, and answers are given again without being worked out."""
     folder = tmp_path / "service"
-    with ServedProcess(folder) as service:
+    with ServedProcess(folder, workers=1) as service:
         service.ready()
         answer = service.ask("predict", job=JOB, files={"note": "x"})[2]
     asked = _as_in_version(version, folder / "service.db", tmp_path)
-    with ServedProcess(folder) as service:
+    with ServedProcess(folder, workers=1) as service:
         status, headers, data = service.ask("predict", job=JOB, files={"note": "x"})
         assert (status, data, headers["x-windtunnel-cached"]) == (200, answer, "true")
     with closing(sqlite3.connect(folder / "service.db")) as connection:

@@ -14,9 +14,12 @@ from kineto_files import call, event, kernel, trace, written
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, WindtunnelError
+from windtunnel.engine._core import CoreError
+from windtunnel.engine.scan import enclosing, longer_first
 from windtunnel.formats.door import read_files
-from windtunnel.formats.traces.kineto import sources
+from windtunnel.formats.traces.kineto import columns, sources
 from windtunnel.records.run import EventKind, Run
+from windtunnel.records.run_file import read_run, write_run
 
 EVENTS = [
     event("ProfilerStep#3", "user_annotation", 1000, 100),
@@ -190,8 +193,50 @@ def test_what_other_tools_write_in_place_of_numbers_and_text(tmp_path: Path) -> 
 def test_batches_join_where_the_chunks_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run_of(written(tmp_path / "a.json", trace(EVENTS * 20))).ranks[0].events
     monkeypatch.setattr(sources, "CHUNK", 333)
+    monkeypatch.setattr(columns, "_JOINED", 3)
     parts = run_of(tmp_path / "a.json").ranks[0].events
-    assert np.array_equal(whole.begin, parts.begin) and np.array_equal(whole.name, parts.name)
+    for name in ("begin", "seconds", "name", "lane", "correlation", "external", "bytes"):
+        assert np.array_equal(getattr(whole, name), getattr(parts, name), equal_nan=True)
+
+
+@pytest.mark.parametrize("number", [127, 128, 32767, 32768, 2**31 - 1, 2**31, 2**40, -128, -129, -(2**40)])
+def test_numbers_of_any_width_are_kept(tmp_path: Path, number: int) -> None:
+    named = [event("aten::mm", "cpu_op", 1001, 0.1, External_id=number), event("aten::add", "cpu_op", 1003, number % 1000 + 0.001)]
+    run = run_of(written(tmp_path / "a.json", trace([*EVENTS, *named, *kernel("last", 1100, 1110, 1, number)])))
+    write_run(run, tmp_path / "kept")
+    for events in (run.ranks[0].events, read_run(tmp_path / "kept").ranks[0].events):
+        names = [events.names[i] for i in events.name]
+        assert number in events.external.tolist() and events.correlation[names.index("last")] == number
+        assert events.correlation[names.index("gemm")] == 1
+        assert events.seconds[names.index("aten::add")] == (number % 1000 + 0.001) * 1e-6
+        assert events.bytes[names.index("Memcpy DtoH (Device -> Pinned)")] == 64
+
+
+def test_streams_of_two_devices_are_lanes_of_their_own(tmp_path: Path) -> None:
+    other = event("far", "kernel", 1040, 1, 900, stream=900, device=1, correlation=9)
+    events = run_of(written(tmp_path / "a.json", trace([*EVENTS, other]))).ranks[0].events
+    lanes = {events.names[name]: int(lane) for name, lane in zip(events.name, events.lane, strict=True)}
+    assert lanes["far"] == 100_900 and lanes["gemm"] == 7
+
+
+def test_of_events_that_begin_together_the_longer_is_around_the_other(tmp_path: Path) -> None:
+    """The file has them in the other order, on another thread too; the operators' own times show what was inside what."""
+    nested = [
+        event("inner", "cpu_op", 1000, 2), event("outer", "cpu_op", 1000, 10), event("apart", "cpu_op", 1000, 20, thread=2),
+        event("outer", "cpu_op", 1015, 5), event("inner", "cpu_op", 1017, 1),
+    ]  # fmt: skip
+    (rank,) = run_of(written(tmp_path / "a.json", trace(nested))).ranks
+    seconds = {one.op: (one.number, pytest.approx(one.seconds * 1e6)) for one in rank.operators}
+    assert seconds == {"outer": (2, 12.0), "inner": (2, 3.0), "apart": (1, 20.0)}
+
+
+def test_nests_refuse_rows_that_are_not_there() -> None:
+    times, row = np.zeros(2), np.array([2], np.int32)
+    for ask in (lambda: longer_first(row, times, times), lambda: enclosing(row, row, times, times)):
+        with pytest.raises(CoreError, match="event 2"):
+            ask()
+    with pytest.raises(CoreError, match="2 events, 1 lanes"):
+        enclosing(np.arange(2, dtype=np.int32), row, times, times)
 
 
 @pytest.mark.parametrize(

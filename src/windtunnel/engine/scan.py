@@ -62,9 +62,17 @@ class EventScanner:
         return None if found is None else ScannedEvents(**found)
 
 
-def enclosing(lanes: Int32s, begin: Floats, end: Floats) -> Int32s:
-    """[H] the event around each one on its lane; -1: none. Events are in order of their begin, the longer first; lanes >= 0."""
-    return _core.enclosing(lanes, begin, end)
+def longer_first(events: Int32s, begin: Floats, seconds: Floats) -> Int32s:
+    """[H] rows of `begin` and `seconds` in order of their begin: of those that begin together the longer first, else as given."""
+    return _core.longer_first(events, begin, seconds)
+
+
+def enclosing(events: Int32s, lanes: Int32s, begin: Floats, seconds: Floats) -> Int32s:
+    """[H] the event around each of `events` on its lane, by its place among them; -1: none.
+
+    `events` [H]: rows of `begin` and `seconds`, in order of their begin, the longer first; `lanes` [H] >= 0.
+    """
+    return _core.enclosing(events, lanes, begin, seconds)
 
 
 def innermost(around: Int32s, marked: Bools) -> Int32s:

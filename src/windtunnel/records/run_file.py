@@ -68,9 +68,9 @@ def _table(trace: RankTrace) -> Any:
         "rank": trace.rank, "zero": trace.zero, "device": trace.device, "world": trace.world, "source": trace.source,
         "names": events.names, "groups": events.groups, "group_names": events.group_names,
     }  # fmt: skip
-    return pa.table({name: getattr(events, name) for name in _TYPES}).replace_schema_metadata(
-        {b"windtunnel": json.dumps(about).encode()}
-    )
+    return pa.table(
+        {name: getattr(events, name).astype(kind, copy=False) for name, kind in _TYPES.items()}
+    ).replace_schema_metadata({b"windtunnel": json.dumps(about).encode()})
 
 
 def _trace(table: Any) -> RankTrace:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.base.dataclasses import dataclass
 from windtunnel.records.intervals import Intervals, cut, gaps_between, length, overlap, seconds_within, union
@@ -72,11 +72,9 @@ def _of_rank(run: Run, trace: RankTrace) -> Iterator[StepTime]:
     device = np.isin(events.kind, ON_DEVICE)
     if not device.any():
         return
-    end = events.begin + events.seconds
-    unions = {kind: union(events.begin[mask], end[mask]) for kind in ON_DEVICE if (mask := events.kind == kind) is not None}
-    busy = union(events.begin[device], end[device])
-    waits = (events.kind == EventKind.SYNC) & (events.correlation >= 0)
-    waiting = union(events.begin[waits], end[waits])
+    unions = {kind: _union_of(events, events.kind == kind) for kind in ON_DEVICE}
+    busy = _union_of(events, device)
+    waiting = _union_of(events, (events.kind == EventKind.SYNC) & (events.correlation >= 0))
     rows = np.flatnonzero(device)
     order = np.argsort(events.begin[rows], kind="stable")
     first = events.begin[rows][order], rows[order]
@@ -95,8 +93,13 @@ def _of_rank(run: Run, trace: RankTrace) -> Iterator[StepTime]:
         )  # fmt: skip
 
 
+def _union_of(events: Events, rows: Bools) -> Intervals:
+    begin = events.begin[rows]
+    return union(begin, begin + events.seconds[rows])
+
+
 def _idle_seconds(
-    events: Events, gaps: Intervals, first: tuple[Floats, Int64s], launches: Int64s, waiting: Intervals
+    events: Events, gaps: Intervals, first: tuple[Floats, Int64s], launches: Int32s, waiting: Intervals
 ) -> tuple[float, float, float, float]:
     """Seconds of the gaps: host, sync, queue, unknown."""
     begins, rows = first
@@ -128,7 +131,8 @@ class _Classes:
         for name, label in known.items():
             codes[name] = self.labels.index(label)
         self.code = codes[events.name[self.rows]]
-        self.begin, self.end = events.begin[self.rows], (events.begin + events.seconds)[self.rows]
+        self.begin = events.begin[self.rows]
+        self.end = self.begin + events.seconds[self.rows]
 
     def seconds_inside(self, window: Window) -> dict[str, float]:
         part = np.maximum(np.minimum(self.end, window.end) - np.maximum(self.begin, window.begin), 0.0)

@@ -91,11 +91,13 @@ def _of_rank(run: Run, trace: RankTrace) -> HtaFigures | None:
 
 
 def _whole_us(events: Events) -> tuple[Floats, Floats]:
-    begin = np.round(events.begin * 1e6, 3)
-    end = np.round((events.begin + events.seconds) * 1e6, 3)
-    if np.all(begin == np.round(begin)):
-        return begin, end
-    begin, end = np.ceil(begin), np.floor(end)
+    begin, end = events.begin * 1e6, events.begin + events.seconds
+    end *= 1e6
+    for times in (begin, end):
+        np.round(times, 3, out=times)
+    if np.any(begin != np.round(begin)):
+        np.ceil(begin, out=begin)
+        np.floor(end, out=end)
     return begin, end
 
 

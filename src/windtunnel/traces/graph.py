@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.base.dataclasses import dataclass, field, replace
 from windtunnel.base.errors import SpecError
@@ -108,7 +108,7 @@ def rank_tasks(trace: RankTrace, rows: Int64s, base: float, match: Mapping[int, 
 
 
 class _Writer:
-    def __init__(self, events: Events, begin: Floats, end: Floats, match: Mapping[int, int], pure: Floats, owner: Int64s) -> None:
+    def __init__(self, events: Events, begin: Floats, end: Floats, match: Mapping[int, int], pure: Floats, owner: Int32s) -> None:
         # Lists: one element of an array costs as much as all else that is done with it.
         self.begin, self.end, self.owner = begin.tolist(), end.tolist(), owner.tolist()
         self.lane, self.size, self.comm = events.lane.tolist(), events.bytes.tolist(), events.comm.tolist()

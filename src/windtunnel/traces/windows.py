@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.arrays import Bools, Floats, Int32s
 from windtunnel.base.dataclasses import dataclass
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
 
@@ -52,11 +52,11 @@ def windows_of(run: Run, trace: RankTrace) -> tuple[Window, ...]:
     return tuple(windows)
 
 
-def launch_of(events: Events) -> Int64s:
+def launch_of(events: Events) -> Int32s:
     """[E] the launch of each device event by correlation; -1 where the trace has none, and for events of the host."""
     launches = np.flatnonzero(np.isin(events.kind, (EventKind.LAUNCH, EventKind.SYNC)) & (events.correlation >= 0))
     device = np.flatnonzero(np.isin(events.kind, ON_DEVICE) & (events.correlation >= 0))
-    owner = np.full(len(events), -1, np.int64)
+    owner = np.full(len(events), -1, np.int32)
     if not len(launches):
         return owner
     order = launches[np.argsort(events.correlation[launches], kind="stable")]
@@ -76,7 +76,7 @@ def _on_device(events: Events, device: Bools, begins: Floats) -> tuple[Floats, F
     first, last = np.full(len(begins), np.inf), np.full(len(begins), -np.inf)
     inside = step >= 0
     np.minimum.at(first, step[inside], events.begin[rows][inside])
-    np.maximum.at(last, step[inside], (events.begin + events.seconds)[rows][inside])
+    np.maximum.at(last, step[inside], (events.begin[rows] + events.seconds[rows])[inside])
     return first, last
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
 from windtunnel.base.comm import Comm
-from windtunnel.base.dataclasses import dataclass, field
-from windtunnel.formats.traces.kineto.columns import Noted, Table, floats, integers
+from windtunnel.base.dataclasses import dataclass, field, replace
+from windtunnel.formats.traces.kineto.columns import Table, floats, integers, narrowest
 from windtunnel.formats.traces.kineto.fields import Args
 from windtunnel.records.kernel_classes import comm_of
 from windtunnel.records.run import EventKind
@@ -175,7 +175,7 @@ _NEAR = 64  # ranges before a launch that are looked at: launches stand directly
 @dataclass(frozen=True)
 class CallColumns:
     """[E] columns of `records.Events`. Of a synchronisation on the device, `sequence` is the launch of the event's record and
-    `peer` the stream that is waited for."""
+    `peer` the stream that is waited for. In a trace without calls and copies they are read-only and take no memory."""
 
     comm: Uint8s
     bytes: Floats
@@ -185,30 +185,28 @@ class CallColumns:
 
 
 def call_columns(
-    table: Table, noted: Sequence[Noted], kind: Uint8s, rows: Int64s, groups: Groups, begin: Floats, seconds: Floats, lanes: Int32s
+    table: Table, noted: Mapping[int, Args], kinds: Uint8s, groups: Groups, begin: Floats, seconds: Floats, lanes: Int32s
 ) -> CallColumns:
-    """The columns of events `rows` of the table; `begin`, `seconds` and `lanes` are those of the events."""
-    place = np.full(len(kind), -1, np.int64)
-    place[rows] = np.arange(len(rows))
-    size = np.where(kind[rows] == EventKind.COPY, table.bytes[rows], np.nan)
-    count = len(rows)
-    calls = CallColumns(
-        np.zeros(count, np.uint8), size, np.full(count, -1, np.int32), np.full(count, -1, np.int64), np.full(count, -1, np.int32)
-    )
-    ranges: dict[int, Args] = {}
-    for one in noted:
-        if (event := int(place[one.row])) >= 0:
-            _from_arguments(calls, event, one.args, groups)
-            if one.args.shapes:
-                ranges[event] = one.args
-    name = table.name[rows]
-    silent = np.flatnonzero((kind[rows] == EventKind.CALL) & (calls.comm == Comm.NONE))
+    """The columns of the events of a table, whose other columns these are. `noted`: arguments that matter, by event."""
+    calls = _without_calls(len(kinds), bool(noted) or bool(np.isin(kinds, (EventKind.CALL, EventKind.COPY)).any()))
+    copies = np.flatnonzero(kinds == EventKind.COPY)
+    if len(copies):
+        calls.bytes[copies] = table.bytes[copies]
+    for event, args in noted.items():
+        _from_arguments(calls, event, args, groups)
+    silent = np.flatnonzero((kinds == EventKind.CALL) & (calls.comm == Comm.NONE))
     if len(silent):
-        host = _HostRanges(table, kind, rows, begin, seconds, lanes)
+        host, name = _HostRanges(table, kinds, begin, seconds, lanes), table.name
         for at in silent.tolist():
-            owner = host.enclosing_range(int(table.correlation[rows[at]]), calls.comm)
-            _from_owner(calls, int(at), owner, table.names[name[at]], table.names[name[owner]], ranges.get(owner))
-    return calls
+            owner = host.enclosing_range(table.correlation[at], calls.comm)
+            _from_owner(calls, at, owner, table.names[name[at]], table.names[name[owner]], noted.get(owner))
+    return replace(calls, sequence=narrowest(calls.sequence)) if calls.sequence.flags.writeable else calls
+
+
+def _without_calls(count: int, written: bool) -> CallColumns:
+    """Columns that say nothing; `written`: that can be written to."""
+    nothing: list[Any] = [np.uint8(0), np.float64("nan"), np.int32(-1), np.int64(-1), np.int32(-1)]
+    return CallColumns(*(np.full(count, one) if written else np.broadcast_to(one, count) for one in nothing))
 
 
 def _from_arguments(calls: CallColumns, at: int, args: Args, groups: Groups) -> None:
@@ -242,22 +240,24 @@ def _from_owner(calls: CallColumns, at: int, owner: int, kernel: str, range_name
 class _HostRanges:
     """Finds the innermost host range of a communication library that stood around the launch of a kernel."""
 
-    def __init__(self, table: Table, kind: Uint8s, rows: Int64s, begin: Floats, seconds: Floats, lanes: Int32s) -> None:
+    def __init__(self, table: Table, kinds: Uint8s, begin: Floats, seconds: Floats, lanes: Int32s) -> None:
         speaks = np.array([_RANGES.match(text) is not None for text in table.names] or [False])
-        kinds, correlation = kind[rows], table.correlation[rows]
-        self.begin, self.end, self.lanes = begin, begin + seconds, lanes
-        self.at = np.flatnonzero(speaks[table.name[rows]] & np.isin(kinds, (EventKind.OPERATOR, EventKind.ANNOTATION)))
+        correlation = table.correlation
+        self.begin, self.seconds, self.lanes = begin, seconds, lanes
+        self.at = np.flatnonzero(speaks[table.name] & np.isin(kinds, (EventKind.OPERATOR, EventKind.ANNOTATION)))
         launches = np.flatnonzero((kinds == EventKind.LAUNCH) & (correlation >= 0))
-        self.launch = dict(zip(correlation[launches].tolist(), launches.tolist(), strict=True))
+        self.launches = launches[np.argsort(correlation[launches], kind="stable")]
+        self.numbers = correlation[self.launches]
 
-    def enclosing_range(self, correlation: int, comm: Uint8s) -> int:
+    def enclosing_range(self, correlation: np.signedinteger[Any], comm: Uint8s) -> int:
         """The range's place among the events: one that names its call, else the innermost; -1 where there is none."""
-        launch = self.launch.get(correlation, -1)
-        if launch < 0:
+        number = int(np.searchsorted(self.numbers, correlation, side="right")) - 1
+        if number < 0 or self.numbers[number] != correlation:
             return -1
+        launch = int(self.launches[number])
         last, innermost = int(np.searchsorted(self.at, launch)), -1
         for place in self.at[max(0, last - _NEAR) : last][::-1]:
-            if self.lanes[place] == self.lanes[launch] and self.end[place] >= self.begin[launch]:
+            if self.lanes[place] == self.lanes[launch] and self.begin[place] + self.seconds[place] >= self.begin[launch]:
                 if comm[place]:
                     return int(place)
                 innermost = int(place) if innermost < 0 else innermost

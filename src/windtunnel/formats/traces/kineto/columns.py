@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,6 +15,9 @@ from windtunnel.formats.traces.kineto.batches import EVENTS, Layout
 from windtunnel.formats.traces.kineto.fields import NO_ARGS, Args, TraceEvent, ValuedArgs
 
 _Text = bytes  # a column is called bytes
+_JOINED = 64
+"""Batches after which their columns become one array."""
+_WHOLE = (np.int8, np.int16, np.int32, np.int64)
 _LARGEST = 1e18  # microseconds: 30,000 years
 
 
@@ -25,9 +29,10 @@ class Noted:
     args: Args
 
 
-@dataclass(frozen=True)
+@dataclass
 class Table:
-    """R complete events in columns, in the order of the file."""
+    """R complete events in columns, in the order of the file. Each column has the narrowest type that holds its values: widen it
+    before any arithmetic."""
 
     place: Int32s  # [R] index of `places`
     name: Int32s  # [R] index of `names`
@@ -45,6 +50,27 @@ class Table:
     names: tuple[str, ...]
     inputs_texts: tuple[_Text, ...]
     """Sizes and types of an operator's inputs as the trace has them, a zero byte between."""
+
+    def seconds(self, rows: Int64s | slice, zero: int) -> tuple[Floats, Floats]:
+        """When rows begin after `zero` (us), and how long they take, in s."""
+        begin, duration = self.begin[rows].astype(np.float64), self.duration[rows].astype(np.float64)
+        begin -= zero
+        np.maximum(duration, 0.0, out=duration)
+        begin *= 1e-6
+        duration *= 1e-6
+        return begin, duration
+
+    def keep(self, rows: Int32s) -> None:
+        """Only these rows, in their order; of one column at a time there are two copies."""
+        for name in _TYPES:
+            setattr(self, name, getattr(self, name)[rows])
+
+
+_TYPES: dict[str, Any] = {
+    "place": np.int32, "name": np.int32, "begin": np.float64, "duration": np.float64, "correlation": np.int64,
+    "external": np.int64, "stream": np.int64, "device": np.int64, "sequence": np.int32, "forward": np.int32,
+    "inputs": np.int32, "bytes": np.float64,
+}  # fmt: skip
 
 
 @dataclass
@@ -72,6 +98,7 @@ class EventColumns:
     marks: list[tuple[str, object, object, float, Args]] = field(default_factory=list)  # instants: name, process, thread, us, args
     peak: float = 0.0  # largest "Total Allocated" of a GPU, bytes
     rows: int = 0
+    joined: int = 0  # how many arrays of a column, the first ones, are `_JOINED` in one
     unpaired: int = 0
     threads: dict[tuple[object, object], str] = field(default_factory=dict)  # names by process and thread
     open: dict[tuple[object, object], list[TraceEvent]] = field(default_factory=dict)  # B events that wait for their E
@@ -90,23 +117,23 @@ class EventColumns:
         if complete:
             self._append(complete)
 
-    def append_columns(self, part: Mapping[str, np.ndarray[Any, Any]], noted: Iterable[tuple[int, Args, str]]) -> None:
+    def append_columns(self, part: Mapping[str, np.ndarray[Any, Any]], noted: Iterable[tuple[int, Args, object]]) -> None:
         """Complete events that are columns already, and of some of them the row, arguments and name."""
+        full = len(self.name) == self.joined + _JOINED
         for name, column in part.items():
-            getattr(self, name).append(column)
+            parts = getattr(self, name)
+            if full:  # small pieces would leave as many holes, each too small for a whole column
+                parts[self.joined :] = [np.concatenate(parts[self.joined :])]
+            parts.append(narrowest(column))
+        self.joined += full
         first = self.rows
         self.noted.extend(Noted(first + row, _detach_args(args)) for row, args, name in noted if _matters(args, name))
         self.rows += len(part["name"])
 
     def table(self) -> Table:
         """The columns as arrays; the lists are emptied, so that memory holds one copy."""
-        kinds: dict[str, Any] = {
-            "place": np.int32, "name": np.int32, "begin": np.float64, "duration": np.float64, "correlation": np.int64,
-            "external": np.int64, "stream": np.int64, "device": np.int64, "bytes": np.float64,
-            "sequence": np.int32, "forward": np.int32, "inputs": np.int32,
-        }  # fmt: skip
         arrays = {}
-        for name, kind in kinds.items():
+        for name, kind in _TYPES.items():
             parts = getattr(self, name)
             arrays[name] = np.concatenate(parts) if parts else np.empty(0, kind)
             parts.clear()
@@ -117,21 +144,21 @@ class EventColumns:
         place = [places.setdefault(key_of(e), len(places)) for e in events]
         name = [names.setdefault(n if type(n := e.name) is str else str(n), len(names)) for e in events]
         args = [a if (a := e.args) is not None else NO_ARGS for e in events]
-        self.place.append(np.array(place, np.int32))
-        self.name.append(np.array(name, np.int32))
-        self.begin.append(floats([e.ts for e in events]))
-        self.duration.append(floats([e.dur for e in events]))
-        self.correlation.append(integers([a.correlation for a in args]))
-        self.external.append(integers([b if (b := a.external) is not None else a.external_old for a in args]))
-        self.stream.append(integers([a.stream for a in args]))
-        self.device.append(integers([a.device for a in args]))
-        self.sequence.append(_narrow(integers([a.number for a in args])))
-        self.forward.append(_narrow(integers([a.forward for a in args])))
-        self.inputs.append(np.array([self._number_inputs(a) for a in args], np.int32))
-        self.bytes.append(floats([a.bytes for a in args]))
-        first = self.rows
-        self.noted.extend(Noted(first + i, _detach_args(a)) for i, a in enumerate(args) if _matters(a, events[i].name))
-        self.rows += len(events)
+        part: dict[str, np.ndarray[Any, Any]] = {
+            "place": np.array(place, np.int32),
+            "name": np.array(name, np.int32),
+            "begin": floats([e.ts for e in events]),
+            "duration": floats([e.dur for e in events]),
+            "correlation": integers([a.correlation for a in args]),
+            "external": integers([b if (b := a.external) is not None else a.external_old for a in args]),
+            "stream": integers([a.stream for a in args]),
+            "device": integers([a.device for a in args]),
+            "sequence": _narrow(integers([a.number for a in args])),
+            "forward": _narrow(integers([a.forward for a in args])),
+            "inputs": np.array([self._number_inputs(a) for a in args], np.int32),
+            "bytes": floats([a.bytes for a in args]),
+        }
+        self.append_columns(part, ((at, one, events[at].name) for at, one in enumerate(args)))
 
     def _number_inputs(self, args: Args) -> int:
         sizes, types = bytes(args.shapes), bytes(args.types)
@@ -203,6 +230,24 @@ def _detach_args(args: Args) -> Args:
     if isinstance(args, ValuedArgs):
         args.concrete = args.concrete.copy()
     return args
+
+
+def narrowest(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy with the same values in 8, 16, 32 or 64 bits, the fewest that hold them all."""
+    if column.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            narrow = column.astype(np.float32)
+        return narrow if np.array_equal(narrow, column, equal_nan=True) else column.copy()
+    least, most = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+    return column.astype(next(one for one in _WHOLE if np.iinfo(one).min <= least and most <= np.iinfo(one).max))
+
+
+def give_back_freed() -> None:
+    """Gives what was freed back to the system, where the C library has a word for it (glibc): columns of different widths leave
+    holes that the next ones do not fit into."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 def floats(values: Sequence[Any]) -> Floats:

@@ -31,10 +31,10 @@ from windtunnel.base.units import show_counted
 from windtunnel.engine.scan import EventScanner, ScannedEvents
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.traces.kineto.batches import WORDS, Around, batches, scan_nothing
-from windtunnel.formats.traces.kineto.columns import EventColumns, Table, floats, integers, key_of
+from windtunnel.formats.traces.kineto.columns import EventColumns, Table, floats, give_back_freed, integers, key_of
 from windtunnel.formats.traces.kineto.fields import CATEGORIES, LEFT_OUT, LEGACY_PROCESSES, Args, TraceEvent
 from windtunnel.formats.traces.kineto.sources import Source, sources
-from windtunnel.formats.traces.kineto.trace import ReadTrace, build
+from windtunnel.formats.traces.kineto.trace import ReadTrace, build, count_rows, round_us
 from windtunnel.records.intervals import overlap, union
 from windtunnel.records.kernel_classes import comm_of, library_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
@@ -52,6 +52,7 @@ def read_traces(files: Sequence[Path], context: Context) -> Reading:
     counts = [counts_of(one) for one in traces]
     events = sum(len(one.trace.events) for one in traces)
     ranks, steps = show_counted(len(traces), "rank"), show_counted(len(run.steps), "step")
+    give_back_freed()
     built = (f"a run of {ranks}, {steps}, {show_counted(events, 'event')}",)
     return Reading(
         "kineto", Content.RUN, run, total_facts(traces, counts), built, IGNORED,
@@ -248,20 +249,16 @@ def _place(raw: bytes) -> TraceEvent:
 
 def counts_of(one: ReadTrace) -> dict[str, Any]:
     """Counts of one trace. Times in microseconds, as the file has them; `gpu` covers kernels, calls and copies."""
-    events, table = one.trace.events, one.table
+    events = one.trace.events
     facts: dict[str, Any] = {
         "rank": one.trace.rank,
         "events": one.around.events,
         "phases": dict(one.columns.phases),
-        "categories": _categories(one),
+        **one.counts,
     }
-    ends = table.begin + np.maximum(table.duration, 0.0)
-    timed = np.isfinite(ends)
-    if timed.any():
-        facts["span_us"] = _us(float(ends[timed].max() - table.begin[timed].min()))
     if (events.kind <= EventKind.COPY).any():
         facts["gpu"], facts["comm_kernels"] = _gpu(one), _calls(one)
-    steps = {f"ProfilerStep#{number}": _us(seconds * 1e6) for number, _, seconds in one.steps}
+    steps = {f"ProfilerStep#{number}": round_us(seconds * 1e6) for number, _, seconds in one.steps}
     if one.rank_from == "the trace":  # a pipeline's timeline
         facts["iterations"] = sorted({number for number, _, _ in one.steps})
         facts["ranges"] = {
@@ -290,19 +287,6 @@ def total_facts(traces: Sequence[ReadTrace], counts: Sequence[dict[str, Any]]) -
     return about | {"by_rank": list(counts)}
 
 
-def _categories(one: ReadTrace) -> dict[str, dict[str, float]]:
-    """Complete events and their time by category, in the file's own spelling."""
-    table = one.table
-    count = np.bincount(table.place, minlength=len(table.places))
-    time = np.bincount(table.place, np.nan_to_num(table.duration), minlength=len(table.places))
-    summed: dict[str, dict[str, float]] = {}
-    for number, (category, _, _) in enumerate(table.places):
-        entry = summed.setdefault(str(category), {"n": 0, "dur_us": 0.0})
-        entry["n"] += int(count[number])
-        entry["dur_us"] = _us(entry["dur_us"] + float(time[number]))
-    return dict(sorted(summed.items()))
-
-
 def _gpu(one: ReadTrace) -> dict[str, Any]:
     events = one.trace.events
     begin, end = events.begin * 1e6, (events.begin + events.seconds) * 1e6
@@ -313,12 +297,12 @@ def _gpu(one: ReadTrace) -> dict[str, Any]:
     return {
         "kernels": int(kernel.sum()),
         "comm_kernels": int(call.sum()),
-        "kernel_sum_us": _us(float(events.seconds[kernel].sum() * 1e6)),
-        "gpu_span_us": _us(float(end[on_gpu].max() - begin[on_gpu].min())),
+        "kernel_sum_us": round_us(float(events.seconds[kernel].sum() * 1e6)),
+        "gpu_span_us": round_us(float(end[on_gpu].max() - begin[on_gpu].min())),
         "gpu_busy_union_us": _length(begin[on_gpu], end[on_gpu]),
         "compute_union_us": _length(begin[compute], end[compute]),
         "comm_union_us": _length(begin[comm], end[comm]),
-        "comm_and_compute_overlap_us": _us(overlap(union(begin[compute], end[compute]), union(begin[comm], end[comm]))),
+        "comm_and_compute_overlap_us": round_us(overlap(union(begin[compute], end[compute]), union(begin[comm], end[comm]))),
         "streams": sorted({str(int(lane)) for lane in np.unique(events.lane[on_gpu])}),
     }
 
@@ -331,7 +315,7 @@ def _calls(one: ReadTrace) -> dict[str, dict[str, Any]]:
         name = events.names[events.name[at]]
         entry = named.setdefault(name.split("(")[0], {"n": 0, "library": library_of(name), "dur_us": 0.0, "bytes": 0.0})
         entry["n"] += 1
-        entry["dur_us"] = _us(entry["dur_us"] + float(events.seconds[at]) * 1e6)
+        entry["dur_us"] = round_us(entry["dur_us"] + float(events.seconds[at]) * 1e6)
         entry["bytes"] = entry["bytes"] + float(events.bytes[at])
     for entry in named.values():
         entry["bytes"] = int(entry["bytes"]) if entry["bytes"] == entry["bytes"] else None
@@ -340,11 +324,7 @@ def _calls(one: ReadTrace) -> dict[str, dict[str, Any]]:
 
 def _length(begin: Floats, end: Floats) -> float:
     starts, ends = union(begin, end)
-    return _us(float(np.sum(ends - starts)))
-
-
-def _us(microseconds: float) -> float:
-    return round(microseconds, 3)
+    return round_us(float(np.sum(ends - starts)))
 
 
 def is_schedule(columns: EventColumns) -> bool:
@@ -379,8 +359,7 @@ def stages(name: str, columns: EventColumns, around: Around) -> list[ReadTrace]:
         process = next(key[1] for key, one in zip(table.places, owners, strict=True) if one == owner)
         steps = _iterations(columns, process, zero) or _steps(table, columns, mine, zero)
         broken = (f"{lost} events without a time or a duration",) if lost and not order else ()
-        part = replace(table, **{field: getattr(table, field)[mine] for field in _ARRAYS})
-        traces.append(ReadTrace(trace, steps, part, columns, around, "the trace", broken, (_ASSUMED,)))
+        traces.append(ReadTrace(trace, steps, count_rows(table, mine), columns, around, "the trace", broken, (_ASSUMED,)))
     return traces
 
 
@@ -392,18 +371,17 @@ def _owner(process: object, thread: str) -> tuple[int, int, str]:
 
 _ASSUMED = "ranges that are no call are computation; each process, or each stage that its threads name, is a rank"
 _STAGE = re.compile(r"PP rank (\d{1,9})(?:, TP rank (\d{1,9}))?")
-_ARRAYS = ("place", "name", "inputs", *_COPIED)
 
 
 def _events(table: Table, rows: Int64s, zero: int, comm: Uint8s, stage: tuple[int, ...]) -> Events:
     """`stage`: the ranks of the stage, where threads name it: the group of gradients and parameters."""
-    name, count = table.name[rows], len(rows)
+    name, count = table.name[rows].astype(np.int32), len(rows)
     threads = np.array([t if isinstance(t, int) and -1 <= t < 2**31 else -1 for _, _, t in table.places] or [0], np.int64)
     lane = threads[table.place[rows]].astype(np.int32)
     calls = comm[name]
     kind = np.where(calls > 0, EventKind.CALL, EventKind.KERNEL).astype(np.uint8)
     none, unknown = np.full(count, -1, np.int64), np.full(count, np.nan)
-    begin, seconds = (table.begin[rows] - zero) * 1e-6, np.maximum(table.duration[rows], 0.0) * 1e-6
+    begin, seconds = table.seconds(rows, zero)
     narrow = none.astype(np.int32)
     over_stage = np.array([text.startswith(("grads-", "params-")) for text in table.names] or [False])[name]
     group = np.where(over_stage & (calls > 0) & (len(stage) > 1), 0, -1).astype(np.int32)
@@ -449,7 +427,8 @@ def _steps(table: Table, columns: EventColumns, mine: Bools, zero: int) -> tuple
     for noted in columns.noted:
         if mine[noted.row] and noted.args.step is not None:
             number = int(floats([noted.args.step])[0]) if floats([noted.args.step])[0] == floats([noted.args.step])[0] else -1
-            begin, end = table.begin[noted.row], table.begin[noted.row] + table.duration[noted.row]
+            begin = float(table.begin[noted.row])
+            end = begin + float(table.duration[noted.row])
             first, last = spans.get(number, (begin, end))
             spans[number] = (min(first, begin), max(last, end))
     return tuple((number, (first - zero) * 1e-6, (last - first) * 1e-6) for number, (first, last) in sorted(spans.items()))
