@@ -367,7 +367,7 @@ def server_record(answer: Served) -> list[str]:
               for name, figure in found.figures.items()]  # fmt: skip
     said: list[str] = [
         Sentence(
-            "±: about {inside} % of {loads} of {servers} ({which}) lay inside. Median errors: {errors}; one constant is fitted to them.",
+            "±: about {inside} % of {loads} of {servers} ({which}) lay inside. Median errors: {errors}; one figure is fitted.",
             inside=f"{100 * INSIDE:.0f}", loads=say.count_words(found.rows, "load"),
             servers=say.count_words(found.servers, "measured server"), which=which, errors=join(errors),
         )
