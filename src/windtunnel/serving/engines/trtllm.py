@@ -18,6 +18,11 @@ from windtunnel.serving.engine import InferenceEngine, ServeEngine
 from windtunnel.serving.lane import BEYOND, Lane, ServeStep
 from windtunnel.spec import GPU
 
+CALL = 80e-6
+"""Seconds in which its host calls an operator of a pass without a captured graph: a custom operator looks its tuned kernel up each
+time (pull request 13116). One user of DeepSeek-R1 on 8 GPUs waits 124 to 173 ms for a first token of 1,600 (issue 5929, FP8 on H200 and
+FP4 on B200), where kernels take 40 to 60; over the operators here these are 78 to 141 us, the least of which is taken."""
+
 
 @dataclass
 class Trtllm:
@@ -95,7 +100,7 @@ class TrtllmEngine(InferenceEngine):
     requests). What it leaves without that is not published, and no less."""
 
     def limits(self, gpu: GPU, tp: int) -> ServeEngine:
-        return ServeEngine("trtllm", 8192, 0, 2048, 32, 0.9, 2048, True, True)
+        return ServeEngine("trtllm", 8192, 0, 2048, 32, 0.9, 2048, True, True, call_host=CALL)
 
     def cache_bytes(self, limits: ServeEngine, usable: float, weights: float, activations: float, context: float) -> float:
         """Its share is of what weights and the largest pass leave."""
