@@ -61,3 +61,7 @@ def test_very_many_changes_are_bounded() -> None:
     series *= np.linspace(1.0, 40.0, len(series))
     found = changes_of(series)
     assert 0 < len(found) <= MOST and [one.at for one in found] == sorted(one.at for one in found)
+
+
+def test_a_run_without_steps_has_no_change() -> None:
+    assert changes_of(np.zeros(0)) == ()

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import torch
-import torch.distributed.tensor.parallel  # noqa: F401
+import torch._dynamo
+import torch.distributed.fsdp
+import torch.distributed.tensor.parallel  # noqa: F401 - each rank would import it by itself, as the two before it
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+import torch._dynamo  # else each second rank imports it by itself, for half a second
 import torch.distributed as dist
 import torch.distributed.tensor
 

@@ -395,6 +395,8 @@ class StepChange:
 
 def changes_of(seconds: Floats) -> tuple[StepChange, ...]:
     """Changes of the level of finite seconds [S], in their order; none of a series that only varies."""
+    if not len(seconds):
+        return ()
     cuts = _cuts_of(seconds)
     while True:
         edges = [0, *cuts, len(seconds)]
