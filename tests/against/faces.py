@@ -44,9 +44,12 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ 
 
 
 def commands() -> list[tuple[str, str]]:
-    """(name of a folder, line) of every command: those of faces.toml, and the help of every verb."""
+    """(name of a folder, line) of every command: those of faces.toml, else the examples of a verb's entry, and the help of each."""
     table = _table()
     lines = [(verb, f"{verb} {line}") for verb, text in table["commands"].items() for line in _lines(text, table["short"])]
+    lines += [
+        (verb, line) for verb, text in _examples().items() if verb not in {*table["commands"], *exceptions()} for line in text
+    ]
     lines += [("help", f"{verb} --help") for verb in (*groups(), *verbs())]
     lines += [(name, line) for name, text in table["lists"].items() for line in _lines(text, table["short"])]
     lines += [("python", f"python: {code.strip()}") for code in table["python"].values()]
@@ -60,8 +63,17 @@ def exceptions() -> dict[str, str]:
 
 
 def covered() -> set[str]:
-    """Verbs with a command of their own."""
-    return {verb for verb, text in _table()["commands"].items() if text.strip()}
+    """Verbs with a command of their own, or examples."""
+    listed = {verb for verb, text in _table()["commands"].items() if text.strip()}
+    return listed | {verb for verb, text in _examples().items() if text} - {*exceptions()}
+
+
+def _examples() -> dict[str, list[str]]:
+    """Verb -> the commands that its help shows, each of one line; what is said of one stands behind three blanks."""
+    from windtunnel.base.verbs import all_verbs
+
+    verbs = {" ".join(verb.words): verb.examples for verb in all_verbs().values()}
+    return {name: re.findall(r"^  windtunnel (.*?)(?:   .*|(?<!\\))$", text, re.MULTILINE) for name, text in verbs.items()}
 
 
 def verbs() -> list[str]:
