@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from slow_disk import ABOUT, CASES, JOB, MIB, Clock, OneAfterAnother, SlowFiles,
 import windtunnel as wt
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.goodput.run import STOP, checkpoint_cost
-from windtunnel.measure.cells import cell_of, job_with_files
+from windtunnel.measure.cells import cell_of, job_with_files, reason_against_storage
 from windtunnel.measure.storage import SURE, law_of, measured_files, rows_of_saves, unseen_case
 from windtunnel.predict.runs.setting import Loading
 from windtunnel.profile.plan_slice import slice_of, slice_table
@@ -137,3 +138,14 @@ def test_a_plan_has_what_the_job_reads_and_writes(asked: dict[str, Any], classes
 def test_datasets_of_files_are_no_kernels() -> None:
     data = dataset(ABOUT, made_rows(0.01, 1e-9, 2e-9, CASES))
     assert isinstance(data, Dataset) and not len(data.where(level="kernel"))
+
+
+def test_rates_whose_check_does_not_hold_are_left_out(tmp_path: Path) -> None:
+    step = {"what": "save, 3 ranks of 16 MiB", "measured": 0.1066, "predicted": 0.06, "stated_pct": 57.0}
+    check = tmp_path / "check.json"
+    check.write_text(json.dumps({"saves": [{**step, "holds": False}, {**step, "what": "load", "holds": True}]}), encoding="utf-8")
+    assert reason_against_storage(tmp_path) == "save, 3 ranks of 16 MiB: took 0.107 s, where 0.06 s ±57 % were predicted"
+    check.write_text(json.dumps({"saves": [{**step, "holds": True}]}), encoding="utf-8")
+    assert reason_against_storage(tmp_path) == ""
+    check.write_text("{}", encoding="utf-8")
+    assert "no save" in reason_against_storage(tmp_path)
