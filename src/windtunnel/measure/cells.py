@@ -174,7 +174,7 @@ def use_cell(folder: Path, anyway: bool) -> UsedCell:
 
 def reason_against_storage(folder: Path) -> str:
     """Why the check of a cell does not carry the rates of its files; empty where it does."""
-    said = "{what}: {error_pct:+.0f} % off, where ±{stated_pct:.0f} % is stated"
+    said = "{what}: took {measured:.3g} s, where {predicted:.3g} s ±{stated_pct:.0f} % were predicted"
     saves = json.loads((folder / CHECK).read_text(encoding="utf-8")).get("saves", [])
     if not saves:
         return "no save that no row has was measured by the check"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import IO, Any
@@ -59,7 +60,7 @@ def place_of(folder: Path, mounts: Path = MOUNTS) -> DiskPlace:
         lines = []
     for line in lines:
         before, _, after = line.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape")  # a blank is \040
+        point = re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), before.split()[4])  # a blank is \040
         inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= best:
             kind, device, *own = after.split()
