@@ -20,8 +20,8 @@ from windtunnel.spec import GPU
 
 CALL = 80e-6
 """Seconds in which its host calls an operator of a pass without a captured graph: a custom operator looks its tuned kernel up each
-time (pull request 13116). One user of DeepSeek-R1 on 8 GPUs waits 124 to 173 ms for a first token of 1,600 (issue 5929, FP8 on H200 and
-FP4 on B200), where kernels take 40 to 60; over the operators here these are 78 to 141 us, the least of which is taken."""
+time (pull request 13116). One user of DeepSeek-R1 on 8 GPUs waits 124 to 173 ms for a first token of 1,600 (issue 5929, FP8 on H200
+and FP4 on B200), where kernels take 40 to 60; over the operators here these are 78 to 141 us, the least of which is taken."""
 
 
 @dataclass
