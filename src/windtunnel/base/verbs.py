@@ -71,15 +71,8 @@ class Verb(NamedTuple):
     @property
     def answers(self) -> Callable[..., Any]:
         """Its function."""
-        if callable(self.function):
-            return self.function
-        import windtunnel
-
-        found: Any = windtunnel
-        for part in self.public_name.split("."):
-            found = getattr(found, part)
-        made: Callable[..., Any] = found
-        return made
+        found: Callable[..., Any] = self.function if callable(self.function) else load_member(f"windtunnel:{self.public_name}")
+        return found
 
 
 def load_named(place: Any) -> Any:
