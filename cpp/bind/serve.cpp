@@ -95,9 +95,10 @@ std::shared_ptr<PassTimes> serve_passes(const nb::dict& curves, const nb::list& 
   times->draft_heads = curve_of(curves, "draft_heads");
   times->graph_sizes = doubles(host["graph_sizes"]);
   for (const nb::handle& kind : kinds) times->kinds.push_back(layer_of(nb::cast<nb::dict>(kind)));
-  times->host = {number(host, "kernels"),     number(host, "prompts"),        number(host, "launched"),       number(host, "called"),
-                 number(host, "gap"),         number(host, "request_gap"),    number(host, "sent"),
-                 whole(host, "graph_tokens"), flag(host, "captures_prompts"), flag(host, "padded")};
+  times->host = {number(host, "kernels"), number(host, "prompts"),     number(host, "launched"),
+                 number(host, "called"),  number(host, "gap"),         number(host, "request_gap"),
+                 number(host, "sent"),    whole(host, "graph_tokens"), flag(host, "captures_prompts"),
+                 flag(host, "padded")};
   if (times->host.graph_tokens > 0 && times->graph_sizes.empty()) fail("captured graphs have sizes");
   times->data_ranks = number(host, "data_ranks");
   times->drafts = drafts;
