@@ -13,7 +13,7 @@ def test_every_section_opens(window: Window) -> None:
     shown = window()
     page = shown.open("compose")
     links = page.locator("nav a").all_inner_texts()
-    assert links == ["Compose", "Answer", "Choose", "Network", "Serving and RL", "Trust", "Runs"]
+    assert links == ["Compose", "Answer", "Choose", "Network", "Serving and RL", "Trust", "Runs", "Verbs"]
     for title in links:
         page.locator("nav a", has_text=title).click()
         page.locator("h1", has_text=title).wait_for()

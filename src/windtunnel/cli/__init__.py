@@ -30,9 +30,9 @@ USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kin
 """The error of typer for a command line that it cannot parse; its class is in click or in typer, depending on typer's version."""
 
 
-_FIELD = re.compile(r"\b(?:plan|cluster|model|runtime|reliability)\.[\w.]+=[^\s()]+")
-_SETTING = re.compile(r"[A-Za-z_][\w.\[\]-]*=.+", re.DOTALL)
-"""A field with its value, as --set takes it: in a message, and as a word."""
+_FIELD = r"\b(?:plan|cluster|model|runtime|reliability)\.[\w.]+=[^\s()]+"
+_SETTING = r"(?s)[A-Za-z_][\w.\[\]-]*=.+"
+"""A field with its value, as --set takes it: in a message, and as a word. Both are compiled when they are needed."""
 
 
 WITH_PAGE = (
@@ -139,7 +139,7 @@ def _one_set_a_field(words: Sequence[str]) -> list[str]:
     for number, word in enumerate(words):
         if word == "--":
             return [*asked, *words[number:]]
-        if len(asked) > 1 and asked[-2] == "--set" and _SETTING.fullmatch(word) and not os.path.exists(word):
+        if len(asked) > 1 and asked[-2] == "--set" and re.fullmatch(_SETTING, word) and not os.path.exists(word):
             asked.append("--set")
         asked.append(word)
     return asked
@@ -151,7 +151,7 @@ def _settle_process() -> None:
     gc.set_threshold(GARBAGE)
 
 
-_NO_NUMBER = re.compile(r"is not a valid int(eger)?( range)?$")
+_NO_NUMBER = r"is not a valid int(eger)?( range)?$"
 
 
 def usage_message(error: Any) -> str:
@@ -165,8 +165,8 @@ def usage_message(error: Any) -> str:
                 instead = "its text can be kept with > FILE"
             return f"`{context.command_path}` writes no page; {instead}. Pages: {', '.join(WITH_PAGE)}."
         return f"{message}.{_meant(error.option_name, context)} `{context.command_path} --help` lists the options."
-    message = _NO_NUMBER.sub("is no whole number, such as 64 or 2k", message)
-    fields = _FIELD.findall(message)
+    message = re.sub(_NO_NUMBER, "is no whole number, such as 64 or 2k", message)
+    fields = re.findall(_FIELD, message)
     if fields and context is not None and any("--set" in parameter.opts for parameter in context.command.params):
         message += f". Each field comes behind --set: {' '.join(f'--set {field}' for field in fields)}"
     return f"{message}." + (f" See `{context.command_path} --help`." if context is not None else "")
