@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from windtunnel.base.options import asks
-from windtunnel.exports.exporters import Written, cluster_exporter_of, export_job
 from windtunnel.jobs.export_options import ExportOptions
 from windtunnel.jobs.options import (
     CatalogAddOptions,
@@ -22,6 +21,7 @@ from windtunnel.jobs.options import (
 )
 
 if TYPE_CHECKING:
+    from windtunnel.exports.exporters import Written
     from windtunnel.formats.jobs.imported import Imported
     from windtunnel.formats.machines.kernels.found import KernelTimes
     from windtunnel.formats.machines.kernels.measured.importer import MeasuredTables
@@ -244,6 +244,7 @@ def export(asked: ExportOptions) -> Written:
     name, what the format cannot say (`left_out`) and what was `assumed`; its `save` writes them. UnknownName for a format,
     SpecError for an option or a job that the format cannot have.
     """
+    from windtunnel.exports.exporters import cluster_exporter_of, export_job
     from windtunnel.jobs.loaded import LoadedJob
     from windtunnel.spec import Cluster
 
