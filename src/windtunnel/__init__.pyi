@@ -14,10 +14,10 @@ from .api.choices import plan as plan
 from .api.choices import search as search
 from .api.comparison import Comparison as Comparison
 from .api.data import as_dict as as_dict
+from .api.exporting import export as export
 from .api.jobs import add_entry as add_entry
 from .api.jobs import catalog as catalog
 from .api.jobs import dump as dump
-from .api.jobs import export as export
 from .api.jobs import import_torch as import_torch
 from .api.jobs import load as load
 from .api.jobs import load_with_notes as load_with_notes

@@ -1,7 +1,4 @@
-"""What there is to ask about: jobs from anything that describes them, files of other tools, and the catalogue.
-
-Jobs written out in the files of other tools.
-"""
+"""What there is to ask about: jobs from anything that describes them, files of other tools, and the catalogue."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from windtunnel.base.options import asks
-from windtunnel.jobs.export_options import ExportOptions
 from windtunnel.jobs.options import (
     CatalogAddOptions,
     CatalogOptions,
@@ -21,7 +17,6 @@ from windtunnel.jobs.options import (
 )
 
 if TYPE_CHECKING:
-    from windtunnel.exports.exporters import Written
     from windtunnel.formats.jobs.imported import Imported
     from windtunnel.formats.machines.kernels.found import KernelTimes
     from windtunnel.formats.machines.kernels.measured.importer import MeasuredTables
@@ -231,26 +226,3 @@ def _is_own(given: str | Path | Imported) -> TypeGuard[str | Path]:
     if source in names("jobs"):
         return True
     return source not in names("models") and not is_recipe(source) and format_of_source(source) in (None, "", "job")
-
-
-@asks(ExportOptions)
-def export(asked: ExportOptions) -> Written:
-    """A job in the files of another tool, or a cluster in those that need no job.
-
-    A job of `load_with_notes` that was read from the same format is written as its source has it: nothing that the job does not
-    contradict is lost, and `changed` has the difference.
-
-    `format`: such as "megatron", "chakra" or "toml"; `options`: those of the format. The result has the text or bytes of `files` by
-    name, what the format cannot say (`left_out`) and what was `assumed`; its `save` writes them. UnknownName for a format,
-    SpecError for an option or a job that the format cannot have.
-    """
-    from windtunnel.exports.exporters import cluster_exporter_of, export_job
-    from windtunnel.jobs.loaded import LoadedJob
-    from windtunnel.spec import Cluster
-
-    what, options = asked.what, dict(asked.options or {})
-    if isinstance(what, Cluster):
-        return cluster_exporter_of(asked.format).export_cluster(what, options)
-    if isinstance(what, LoadedJob):
-        return export_job(asked.format, what.job, options, what.imported)
-    return export_job(asked.format, what, options)
