@@ -18,7 +18,7 @@ from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.base.units import show_size
 from windtunnel.profile.plan_slice import PlanSlice
 from windtunnel.profile.ranks import ranks_a_core
-from windtunnel.profile.storage.run import MOST, ROOM, SaveCase
+from windtunnel.profile.storage.run import SaveCase, room_of
 from windtunnel.records import Dataset, read_shape
 from windtunnel.spec import Job, MeasuredFiles
 from windtunnel.spec.runtime import Data
@@ -153,7 +153,7 @@ def room_now(folder: Path) -> float:
     """B that files may take there now."""
     from windtunnel.profile.storage.place import place_of
 
-    return min(MOST, ROOM * place_of(folder).free) / 2
+    return room_of(place_of(folder), np.inf) / 2
 
 
 def predicted_saves(data: Dataset, part: PlanSlice, folder: Path, allowed: float) -> list[tuple[str, SaveCase, dict[str, float]]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.processes import count_cores
 from windtunnel.base.processor import processor_name
 from windtunnel.spec import match_gpu
 
@@ -29,7 +30,6 @@ CORE_CACHE = 2 * 2**20
 """B. The same of a core's own cache."""
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-
 
 KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 """Environment in which glibc keeps what a process has freed (mallopt(3)). Else it gives memory back beyond a threshold that moves
@@ -94,17 +94,17 @@ class Device:
     @cached_property
     def sms(self) -> int:
         """Multiprocessors, compute units or cores."""
-        return int(self.torch.cuda.get_device_properties(self.index).multi_processor_count) if self.cuda else _cpu_cores()
+        return int(self.torch.cuda.get_device_properties(self.index).multi_processor_count) if self.cuda else count_cores()
 
     @property
     def memory(self) -> int:
         """Total memory, B."""
-        return int(self.torch.cuda.get_device_properties(self.index).total_memory) if self.cuda else _meminfo("MemTotal")
+        return int(self.torch.cuda.get_device_properties(self.index).total_memory) if self.cuda else host_memory("MemTotal")
 
     def free(self) -> int:
         """Free memory, B, including what the allocator has reserved."""
         if not self.cuda:
-            return _meminfo("MemAvailable")
+            return host_memory("MemAvailable")
         reserve = self.torch.cuda.memory_reserved() - self.torch.cuda.memory_allocated()
         return int(self.torch.cuda.mem_get_info(self.index)[0] + reserve)
 
@@ -219,12 +219,6 @@ def open_device(name: str = "auto") -> Device:
     return device
 
 
-def _cpu_cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def own_cache(caches: Path) -> int:
     """The largest cache below the last level, B, of what the operating system says of a core's caches."""
     sizes = sorted(set(_cache_sizes(caches)))
@@ -240,7 +234,8 @@ def _cache_sizes(caches: Path) -> list[int]:
     return sizes
 
 
-def _meminfo(key: str) -> int:
+def host_memory(key: str) -> int:
+    """A line of /proc/meminfo such as `MemTotal`, B; 0 where the system has no such file."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith(key + ":"):

@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from windtunnel.base.errors import EngineError, SpecError
+from windtunnel.base.processes import count_cores
 from windtunnel.base.units import host_port
 from windtunnel.search.change import Change
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
@@ -134,7 +135,7 @@ def workers_of(frames: Sequence[Job], margin: float, count: int | None, ray: str
     one)."""
     if ray is not None:
         return RayWorkers(frames, margin, ray, count)
-    count = count or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count or os.cpu_count() or 1
+    count = count or count_cores()
     return Here(frames, margin) if count == 1 else Processes(frames, margin, count)
 
 

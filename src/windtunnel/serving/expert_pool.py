@@ -83,7 +83,7 @@ class PooledTimes(StepTimes):
         tried = [self.pool.micro] if self.pool.micro else range(1, MOST_MICRO + 1)
         spent = before + min(self._layers_seconds(layers, max(tokens), everyone, micro) for micro in tried)
         captured = all(self.is_captured(one) for one, _, _ in ones)
-        return self._with_host(spent, max(one.decodes for one, _, _ in ones), captured, any(one.prompt for one, _, _ in ones))
+        return self.with_host(spent, max(one.decodes for one, _, _ in ones), captured, any(one.prompt for one, _, _ in ones))
 
     def _layers_seconds(self, layers: Sequence[tuple[LayerKind, int, float]], tokens: float, everyone: float, micro: int) -> float:
         """Seconds of the layers with experts, in `micro` micro batches: (kind, how many, seconds of what mixes all tokens), tokens

@@ -163,7 +163,7 @@ class StepTimes:
                 total += count * self.prompt_seconds(kind, mixing, one)
             if one.decodes:
                 total += count * self.cached_seconds(mixing, one)
-        return self._with_host(total, one.decodes, self.is_captured(one), one.prompt > 0)
+        return self.with_host(total, one.decodes, self.is_captured(one), one.prompt > 0)
 
     def meeting_seconds(self, ones: Sequence[tuple[Passing, int, int]], idle: int) -> float:
         """Seconds of a pass of ranks that share experts: (pass, sampled tokens, ranks that do the same), and `idle` ranks with an
@@ -183,7 +183,7 @@ class StepTimes:
                 spent[decoding] += self._cached_seconds(mixing, sizes[:, decoding])
             total += count * float(spent.max())
         captured = all(self.is_captured(one) for one, _, _ in ones)
-        return self._with_host(total, max(one.decodes for one, _, _ in ones), captured, any(one.prompt for one, _, _ in ones))
+        return self.with_host(total, max(one.decodes for one, _, _ in ones), captured, any(one.prompt for one, _, _ in ones))
 
     def is_captured(self, one: Passing) -> bool:
         """Whether a captured graph has the kernels of a pass."""
@@ -192,7 +192,7 @@ class StepTimes:
             return not one.prompt and one.decodes in engine.graphs
         return one.tokens <= self.graph_limit and (engine.captures_prompts or not one.prompt)
 
-    def _with_host(self, seconds: float, decodes: int, captured: bool, prompts: bool) -> float:
+    def with_host(self, seconds: float, decodes: int, captured: bool, prompts: bool) -> float:
         """`seconds` of kernels, with what the host adds: it calls kernels before they run."""
         engine = self.server.engine
         called = engine.layer_host * self.server.model.layers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,9 @@ from statistics import fmean, median, pstdev
 from typing import Any, Protocol
 
 from windtunnel.base.dataclasses import dataclass, field, replace
+from windtunnel.base.processes import count_cores
 from windtunnel.base.units import show_size
+from windtunnel.profile.device import host_memory
 from windtunnel.profile.plan_slice import PlanSlice
 from windtunnel.profile.session import Session, key_of
 from windtunnel.profile.storage.place import DiskPlace, place_of
@@ -248,7 +249,7 @@ def measure_storage(
             session.dirty = bool(session.rows)
             session.save()
 
-        room = room_of(place, memory_free())
+        room = room_of(place, host_memory("MemAvailable") or MOST)
         if room < LEAST:
             tell(f"{part.name}: not measured: of {show_size(place.free)} that are free a tenth holds no file of {show_size(LEAST)}")
             return
@@ -273,15 +274,6 @@ def measure_storage(
     tell(f"{part.name}: {len(rows.seen)} measured on {place.filesystem or 'a file system'}, {time.monotonic() - began:.0f} s")
     for what, why in rows.refused.items():
         tell(f"  {what}: {why}")
-
-
-def memory_free() -> float:
-    """B of host memory that processes may take; without /proc, `MOST`."""
-    try:
-        words = Path("/proc/meminfo").read_text(encoding="utf-8").split()
-        return 1024.0 * int(words[words.index("MemAvailable:") + 1])
-    except (OSError, ValueError):
-        return float(MOST)
 
 
 def stage_on_device(device: Any, shard: float, rows: StorageRows, ends: float) -> None:
@@ -312,7 +304,7 @@ def about_storage(place: DiskPlace, rows: StorageRows) -> dict[str, Any]:
         "free_bytes": str(place.free), "size_bytes": str(place.size),
         "shared": "yes" if place.is_shared else "no",
         "page_cache": f"{dropped}, {100 * stayed:.0f} % of a file's pages stayed at most",
-        "direct_reads": direct, "cores": str(len(os.sched_getaffinity(0))),
+        "direct_reads": direct, "cores": str(count_cores()),
     }  # fmt: skip
     notes = "files: no power, clock, memory and FLOP; caches of the device, of a server and of a host below are not known"
     return {"settings": settings, "notes": notes}

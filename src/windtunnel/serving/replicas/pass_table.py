@@ -26,15 +26,10 @@ class PassTable:
 
     def __init__(self, times: StepTimes, most: int) -> None:
         server = times.server
-        engine = server.engine
         self.times, self.ranks = times, server.plan.dp if server.model.experts else 1
         self.octaves = STEPS * max(1, math.ceil(math.log2(max(most, 2)))) + 1
         self.contexts = 2.0 ** (np.arange(self.octaves + 1) / STEPS)
         self.rows: dict[int, list[float]] = {}
-        self.gap, self.request_gap = engine.gap, engine.request_gap
-        self.launched = engine.layer_host * server.model.layers
-        self.called = max(self.launched, engine.call_host * times.calls)
-        self.sent = engine.sent
         self._heads: dict[int, float] = {}
         self._caches: dict[int, list[float]] = {}
         self._spans: dict[int, float] = {}
@@ -87,10 +82,8 @@ class PassTable:
         return [self._with_host(seconds, one) for seconds in kernels.tolist()]
 
     def _with_host(self, kernels: float, one: Passing) -> float:
-        """Seconds of the pass `one` of a rank, with what its host adds, as `StepTimes` has it."""
-        called = self.launched if self.times.is_captured(one) else self.called
-        spent = max(kernels * self.times.served_over_alone(one.prompt > 0), called)
-        return max(spent + self.gap + self.request_gap * one.decodes, self.sent * one.decodes)
+        """Seconds of the pass `one` of a rank, with what its host adds."""
+        return self.times.with_host(kernels, one.decodes, self.times.is_captured(one), one.prompt > 0)
 
     def _plain_seconds(self, tokens: int, everyone: int) -> float:
         """Kernel seconds of rows that depend on tokens alone: `tokens` of the fullest rank, `everyone`'s in all."""
