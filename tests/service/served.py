@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import signal
-import subprocess
-import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -15,34 +16,47 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.forked_ranks import ForkedJob, RankForge
+
 PATIENCE = 120.0
 """Seconds for whatever has to happen at all, however busy the machine is."""
 
 
+@functools.cache
+def _forge() -> RankForge:
+    folder = tempfile.TemporaryDirectory()
+    forge = RankForge(Path(__file__).with_name("forked_services.py"), Path(folder.name))
+    atexit.register(lambda: (forge.close(), folder.cleanup()))
+    return forge
+
+
 class ServedProcess:
-    """`windtunnel serve` on `folder` with further `options`, ended with the block."""
+    """`windtunnel serve` on `folder` with further `options`, in a process that is forked; ended with the block."""
 
     def __init__(self, folder: Path, options: Sequence[str] = (), *, workers: int | str = 2, token: str | None = None) -> None:
         self.log = folder.with_name(f"{folder.name}.log")
         """What it wrote on standard error."""
         self.folder, self._options, self._workers, self.token = folder, list(options), workers, token
-        self.process: subprocess.Popen[str] | None = None
+        self._job: ForkedJob | None = None
         self.port = 0
 
     def start(self) -> ServedProcess:
-        """Starts it, again after `kill`; the port stays."""
-        command = [sys.executable, "-m", "windtunnel", "serve", "--dir", str(self.folder), "--port", str(self.port)]
+        """Starts it, again after `end`; the port stays."""
+        words = ["serve", "--dir", str(self.folder), "--port", str(self.port), "--workers", str(self._workers), *self._options]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WINDTUNNEL_")}
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [*command, "--workers", str(self._workers), *self._options], stdout=subprocess.PIPE, stderr=log, text=True,
-                env=environment,
-            )  # fmt: skip
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert " at http" in line, line
-        self.port = int(line.rsplit(":", 1)[1])
+        self._job = _forge().started("command", 1, [words, environment, str(self.log)], {})
+        until = time.monotonic() + PATIENCE
+        while " at http" not in (line := self._job.files[0].read_text() if self._job.files[0].exists() else "") or line[-1] != "\n":
+            assert time.monotonic() < until and Path(f"/proc/{self.pid}/cmdline").read_bytes(), self.log.read_text()
+            time.sleep(0.005)
+        self.port = int(line.split("\n")[0].rsplit(":", 1)[1])
         return self
+
+    @property
+    def pid(self) -> int:
+        """Of the server."""
+        assert self._job is not None
+        return self._job.pids[0]
 
     @property
     def url(self) -> str:
@@ -58,12 +72,10 @@ class ServedProcess:
 
     def end(self, number: int = signal.SIGTERM) -> None:
         """Ends it, with a signal."""
-        if self.process is not None:
-            self.process.send_signal(number)
-            self.process.wait(PATIENCE)
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-            self.process = None
+        if self._job is not None:
+            os.kill(self.pid, number)
+            _forge().ended(self._job, PATIENCE)
+            self._job = None
 
     def __enter__(self) -> ServedProcess:
         return self.start()

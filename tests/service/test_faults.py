@@ -90,8 +90,7 @@ def children(pid: int) -> list[int]:
 
 
 def test_a_worker_forks_with_one_thread(service: ServedProcess) -> None:
-    assert service.process is not None
-    for worker in children(service.process.pid):
+    for worker in children(service.pid):
         assert "Threads:\t1\n" in Path(f"/proc/{worker}/status").read_text(encoding="ascii")
 
 
@@ -110,12 +109,11 @@ def test_a_restart_goes_on_with_what_ran(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_is_tried_again_and_then_fails(tmp_path: Path) -> None:
     with ServedProcess(tmp_path / "kept", workers=1) as service:
-        assert service.process is not None
         job, killed, until = submitted(service, "flows", **LONG), 0, time.monotonic() + PATIENCE
         seen: set[int] = set()
         while service.job(job)["state"] in ("queued", "running"):
             assert time.monotonic() < until
-            for worker in children(service.process.pid):
+            for worker in children(service.pid):
                 for child in set(children(worker)) - seen:
                     seen.add(child)
                     with contextlib.suppress(ProcessLookupError):
@@ -145,8 +143,7 @@ def kill_and_ask(service: ServedProcess, total: int, kills: int, seed: int) -> d
         if status == 202:
             accepted[str(json.loads(data)["id"])] += 1
         if number % every == every - 1:
-            assert service.process is not None
-            workers = children(service.process.pid)
+            workers = children(service.pid)
             if workers and draw.random() < 0.6:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(draw.choice(workers), signal.SIGKILL)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 
 from windtunnel.base.dataclasses import dataclass, replace
 from windtunnel.compute import Factors, Profile
@@ -130,17 +132,24 @@ class Loading:
         ahead = workers * min(self.prefetch, _MOST)
         items = max(4 * ahead, min(_BUFFERS * ahead, _ITEMS, 8 * _DRAWS // readers))
         runs = max(1, _DRAWS // (items * readers))
-        sigma, rng = self._sigma, np.random.default_rng(0)
+        sigma = self._sigma
         middle = self.busy * workers / self.workers * math.exp(-0.5 * sigma * sigma)
+        times = _drawn_times(sigma, items - ahead, runs, readers)
         free = np.zeros((workers, runs, readers))
         taken = np.zeros((ahead + items, runs))
         for item in range(items):
             worker = free[item % workers]
             if item >= ahead:  # those before are in the buffers
                 np.maximum(worker, taken[item][:, None], out=worker)
-                worker += middle * np.exp(sigma * rng.standard_normal((runs, readers)))
+                worker += middle * times[item - ahead]
             np.maximum(taken[item + ahead - 1] + interval, worker.max(axis=1), out=taken[item + ahead])
         return float(taken[-1].mean()) / items
+
+
+@lru_cache(maxsize=2)
+def _drawn_times(sigma: float, items: int, runs: int, readers: int) -> npt.NDArray[np.float64]:
+    """Times of a worker over their median, the same for each interval and each job: (items, runs, readers)."""
+    return np.exp(sigma * np.random.default_rng(0).standard_normal((items, runs, readers)))
 
 
 def with_data(workload: Workload, costs: Costs) -> Costs:
