@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import http.client
 import json
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -31,7 +33,7 @@ from windtunnel.service.store.queue import (
 )
 from windtunnel.service.store.shelf import AuditRow, Shelf
 from windtunnel.service.web.errors import RequestError, error_response
-from windtunnel.service.web.guard import SeenRequest, proxy_sign_on, without_secrets
+from windtunnel.service.web.guard import STATIC, Guard, SeenRequest, proxy_sign_on, without_secrets
 from windtunnel.service.web.log import LogFormatter, is_worth_a_line, log_request
 from windtunnel.service.web.tokens import Asker, Tokens, add_token, list_tokens, read_tokens, revoke_tokens
 
@@ -340,6 +342,33 @@ def test_a_proxy_is_believed_from_its_addresses_alone() -> None:
         assert refused.value.status == 400
     with pytest.raises(RequestError, match="not one name"):
         sign_on.asker([(b"x-forwarded-user", b"ann"), (b"x-forwarded-user", b"eve")], "::1")
+
+
+def test_what_people_behind_a_proxy_ask_is_limited_but_for_files_of_the_page() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    said: list[int] = []
+
+    async def asked(path: str) -> None:
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "client": ("10.0.0.7", 1),
+                 "headers": [(b"host", b"here"), (b"x-user", b"ann")]}  # fmt: skip
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Any) -> None:
+            if "status" in message:
+                said.append(message["status"])
+
+        await guard(scope, receive, send)
+
+    sign_on = proxy_sign_on("X-User", ["10.0.0.0/24"], "read")
+    guard = Guard(app, None, None, lambda *_: None, 2, 100, ("/ui",), sign_on=sign_on)
+    for path in [f"{STATIC}a.js"] * 99 + ["/api/v1/jobs"] * 99:
+        asyncio.run(asked(path))
+    assert set(said[:99]) == {200} and said[99] == 200 and said[-1] == 429
 
 
 @pytest.mark.parametrize(

@@ -88,3 +88,10 @@ def test_a_log_and_a_cluster_give_a_cluster_file_that_predictions_take(tmp_path:
         return float(row[1])
 
     assert seconds(str(out)) > 1.5 * seconds("a100-ib")
+
+
+def test_ranks_on_nodes_of_their_own_are_predicted_over_the_network() -> None:
+    """Eight ranks on eight nodes: every byte leaves its node, so the factor of the network alone is found."""
+    slow = with_factors(across_rate=0.5)
+    achieved = fit_achieved(load_cluster("a100-ib"), [measured(slow, 8, 8)]).cluster.achieved
+    assert achieved is not None and achieved.across_rate == pytest.approx(0.5, rel=0.05)

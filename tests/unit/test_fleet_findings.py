@@ -365,3 +365,7 @@ def test_a_rank_whose_work_grows_is_told_once() -> None:
     """As what it is: the cause of the decline, and not beside that as a slow rank."""
     judged = judge(job(steps=80, slow=lambda rank, step: 1.0 + 0.01 * step if rank == 6 else 1.0))
     assert [(one.verdict, one.ranks) for one in judged.findings if 6 in one.ranks] == [(Verdict.COMPUTE, (6,))]
+
+
+def test_the_pace_of_no_steps_has_no_steps() -> None:
+    assert pace_of(step_table(job(steps=2)), warm_up=2).steps == (-1, -1)

@@ -206,3 +206,26 @@ def test_alarms_are_listed_with_the_times_from_which_to_which_they_lasted() -> N
     lines = alarm_lines([alarm(0, False), alarm(30, True), alarm(40, False, 5), alarm(90, False), alarm(100, True, 5)])
     assert len(lines) == 2 and lines[0].endswith("slow rank: rank 3 is slow") and lines[0].count(" to ") == 1
     assert lines[0].count(":") == 3 * 2 + 1 and " to " in lines[1]
+
+
+def test_a_history_of_many_ranks_keeps_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windtunnel.fleet.findings.history.MOST_CELLS", 400)
+    history = in_pieces(recorded_steps(parts_of()), 20, 240)
+    assert history.table is not None and history.table.steps.tolist() == list(range(140, 240))  # 400 cells are 100 steps of 4 ranks
+
+
+def test_an_event_is_the_mean_of_its_steps() -> None:
+    """Rank 2 loses 2 and 4 s in turn, at every 40th step: 3 s in the mean."""
+    parts = parts_of()
+    parts[None][2, 39::40] += np.array([2.0, 4.0] * 3)
+    (found,) = judge(recorded_steps(parts)).findings
+    assert (found.ranks, found.period) == ((2,), 40) and found.event == pytest.approx(3.0, rel=0.02)
+
+
+def test_stalls_of_all_ranks_without_a_period_are_named() -> None:
+    """All ranks read 0.5 s longer in 14 steps: what a stall costs is that, less what such steps have otherwise."""
+    at = np.random.default_rng(5).choice(np.arange(4, 240), 14, replace=False)
+    judged, mean, without = judged_with(Section.DATA, -1, at, 0.5)
+    (found,) = judged.findings
+    assert (found.verdict, found.ranks, found.period, found.steps) == (Verdict.DATA, (), 0, 14)
+    assert found.event == pytest.approx(0.5, rel=0.02) and found.cost == pytest.approx(mean - without, rel=0.1)

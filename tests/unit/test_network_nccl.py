@@ -211,3 +211,9 @@ def test_protocols_and_channels_are_those_of_the_accelerator_s_library(cluster: 
         for size in (1e3, 1e6, 1e9):
             estimate = collective(machine, Comm.ALL_REDUCE, size, flat_group(machine, gpus))
             assert estimate.protocol in protocols and bool(estimate.channels) is channels
+
+
+def test_three_gpus_in_a_row_make_a_ring_through_the_middle_one():
+    row = {pair: 2 for pair in ((0, 1), (1, 0), (1, 2), (2, 1))}
+    found = mesh_rings(3, row)
+    assert found.rings and set(dict(found.through)) <= {(0, 2), (2, 0)} and set(dict(found.through).values()) == {1}

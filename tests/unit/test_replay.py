@@ -22,6 +22,7 @@ from windtunnel.network.groups.shape import flat_group
 from windtunnel.predict import predict
 from windtunnel.records.trace_graph import TraceGraph
 from windtunnel.replay import ReplayOptions, replay
+from windtunnel.replay.spans import spans_of
 from windtunnel.spec import load_job
 from windtunnel.spec.loading.load import load_cluster, load_gpu
 from windtunnel.workload.ops import Comm
@@ -123,3 +124,14 @@ def test_calls_of_two_nodes_share_what_both_need(tmp_path: Path, network: str) -
     seconds = float(str(alone["time_us"])) * 1e-6
     end = replay(both, CLUSTER, ReplayOptions(network=network)).end
     assert seconds * 0.999 <= end <= 2.001 * seconds
+
+
+def test_spans_are_on_the_track_of_their_stream_or_kind(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, [[ChakraNode(0, "a", "COMP", [], [], 0, 100), ChakraNode(1, "b", "COMP", [0], [], 0, 50)]])
+    for lane, track in ((-1, "compute"), (7, "stream 7")):
+        graph.lane[:] = lane
+        spans = [(one.stage, one.stream, one.name, one.category, one.start, one.end) for one in spans_of(replay(graph, CLUSTER))]
+        assert spans == [
+            (0, track, "a", "compute", 0.0, pytest.approx(1e-4)),
+            (0, track, "b", "compute", pytest.approx(1e-4), pytest.approx(1.5e-4)),
+        ]

@@ -276,3 +276,12 @@ def test_the_mean_of_cut_lengths_is_the_stated_one(text: str) -> None:
     drawn = draw_lengths("rl.response", text, 200_000, np.random.default_rng(1))
     assert drawn.mean() == pytest.approx(float(text.partition("~")[0]), rel=0.01)
     assert drawn.max() <= int(text.partition("<")[2])
+
+
+def test_a_sync_of_one_bucket_is_one_call() -> None:
+    whole = small("model=qwen2.5-7b", *split("split"))
+    trainer = on_gpus(whole.job, whole.train_gpus)
+    axis = Axis.SHARD if trainer.plan.shards_parameters else Axis.TP
+    seconds = CallBook(trainer).price(Comm.ALL_GATHER, axis, 2e6).seconds
+    sent = CallBook(whole.job).price(Comm.BROADCAST, Axis.WORLD, 2e6).seconds
+    assert sync_seconds(whole, 1e6) == pytest.approx(339 * 0.3e-3 + seconds + sent)

@@ -370,3 +370,9 @@ def test_an_update_runs_on_its_own_gpus() -> None:
     whole = small(*split("split", 8))
     assert on_gpus(whole.job, whole.train_gpus).dp == 8
     assert predict_rl(whole).update.job.cluster.gpus == 8
+
+
+def test_samples_of_one_turn_wait_for_no_tool() -> None:
+    whole = small()
+    load = lane_load(whole, draw_batch(whole.rl, whole.model.max_seq), np.arange(4), 16)
+    assert len(load) == 4 and load.after is None and load.pause == 0.0 and not load.outputs_named

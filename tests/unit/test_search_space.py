@@ -218,3 +218,15 @@ def test_hybrid_sharding_needs_whole_groups_of_a_node(gpus, kept):
     ways = plans({"plan.tp": (1, 2, 8), "plan.sharding": ("none", "fsdp", "hsdp")}, job)
     found = [(plan["plan.tp"], plan["plan.sharding"]) for plan in ways]
     assert [pair for pair in found if pair[1] != "none" or pair[0] * 1 == gpus] == kept
+
+
+def test_default_fields_by_hand():
+    """32 heads, 8 experts and batches of 256 and 64 sequences, of 4,096 and 8,192 tokens."""
+    found = default_fields(
+        load_job("mixtral-8x7b-64xh100", ["model.experts=12", "plan.ep=4", "plan.global_batch=192", "model.kv_heads=8"])
+    )
+    assert (found["plan.tp"], found["plan.cp"], found["plan.ep"]) == ((1, 2, 4, 8), (1,), (1, 2, 4))
+    assert found["plan.micro_batch"] == (1, 2, 4, 8)
+    dense = default_fields(load_job("llama3-8b-8xh100", ["plan.global_batch=48", "plan.seq=16384"]))
+    assert (dense["plan.tp"], dense["plan.cp"], dense["plan.micro_batch"]) == ((1, 2, 4, 8), (1, 2, 4), (1, 2, 4, 8))
+    assert "plan.ep" not in dense and dense["plan.sharding"] == ("fsdp", "hsdp")

@@ -108,3 +108,14 @@ def test_pools_that_cannot_be_are_refused(model: str, asked: dict[str, Any], wor
 def test_a_pool_is_read() -> None:
     assert pool_of("gpus=8") == ExpertPool(8, 0)
     assert pool_of(" gpus=16, micro=3") == ExpertPool(16, 3)
+
+
+def test_the_pipeline_of_layers_is_filled_once_by_those_that_take_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two micro batches, each with 1 s of experts and 0.5 s each way: with 3 s of attention a layer takes 6 s and 2 s to fill, with
+    0.2 s it takes 2.2 s and 1 s to fill."""
+    times = PooledTimes(attention(), pool=ExpertPool(8, 2))
+    monkeypatch.setattr(PooledTimes, "experts_seconds", lambda self, tokens: 1.0)
+    monkeypatch.setattr(PooledTimes, "way_seconds", lambda self, tokens: 0.5)
+    kind = next(kind for kind, _, _ in times.kinds if kind.experts)
+    times.__dict__["_rows"] = {kind: 0.0 * times.sizes}
+    assert times._layers_seconds([(kind, 1, 6.0), (kind, 1, 0.4)], 64.0, 512.0, 2) == pytest.approx(6.0 + 2.0 + 2.2)

@@ -306,3 +306,13 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     )
     said = capsys.readouterr().out
     assert "1 replica on 1 GPU" in said and "least-requests" in said
+
+
+def test_a_user_pauses_between_requests() -> None:
+    """Two requests of ten tokens, one after the other: with a pause of 1 s the second one ends 1 s later."""
+    server, ends = copy_of(), []
+    for pause in (0.0, 1.0):
+        load = ServeLoad(np.full(2, 10), np.full(2, 10), np.zeros(0), 1, pause=pause)
+        ran = run_fleet(FleetPlan(ReplicaKind(server, PlainPasses(0.01), 10**9), 1, "random"), load)
+        ends.append(max(ran.book.last))
+    assert ends[1] - ends[0] == pytest.approx(1.0)

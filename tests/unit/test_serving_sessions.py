@@ -76,11 +76,13 @@ def test_a_system_prompt_is_computed_once() -> None:
 
 def test_a_file_of_sessions(tmp_path: Path) -> None:
     path = tmp_path / "agents.csv"
-    path.write_text("session_id,arrival,wait,isl,osl\na,10,,1000,50\nb,11,,800,40\na,,2.5,1300,60\na,,1,1500,9\nb,,x,900,0\n")
+    path.write_text(
+        "session_id,arrival,wait,isl,osl\na,10,,1000,50\nb,11,,800,40\na,,2.5,1300,60\na,,1,1500,9\nb,,x,900,0\nb,,x,many,7\n"
+    )
     load = read_sessions(path)
     assert load.prompt.tolist() == [1000, 1300, 1500, 800] and load.arrival[[0, 3]].tolist() == [0.0, 1.0]
     assert load.pauses is not None and load.pauses.tolist() == [0.0, 2.5, 1.0, 0.0]
-    assert load.notes == ("1 of 5 rows have no lengths and were left out",)
+    assert load.notes == ("2 of 6 rows have no lengths and were left out",)
     lines = [{"session_id": "s", "timestamp": 2000, "input_length": 1024, "output_length": 8, "hash_ids": [7, 8]},
              {"session_id": "s", "delay": 500, "input_length": 1536, "output_length": 8, "hash_ids": [7, 8, 9]}]  # fmt: skip
     moon = tmp_path / "moon.jsonl"
