@@ -39,6 +39,17 @@ def job_of(
     return load_described_job(source, sets, on, model, megatron)
 
 
+def load_numpy() -> None:
+    """Imports numpy with one thread of its BLAS, unless the environment says how many: a job has no large products, and threads
+    take time as they begin. Programs that the verb starts do not get the variable."""
+    if "OPENBLAS_NUM_THREADS" in os.environ:
+        return
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    import numpy  # noqa: F401, ICN001
+
+    del os.environ["OPENBLAS_NUM_THREADS"]
+
+
 @dataclass
 class JobSource:
     """What a command line says of its job; `loaded` is what became of it. `of_a_run`: as in `job_of`."""

@@ -77,8 +77,9 @@ def _reader(
         writable(*((one.word, values[one.name]) for one in own.values() if one.writes))
         if job is None:
             return options(**values), None
-        from windtunnel.cli.shared.job import JobSource  # here: windtunnel-fleet has no jobs
+        from windtunnel.cli.shared.job import JobSource, load_numpy  # here: windtunnel-fleet has no jobs
 
+        load_numpy()
         said = {name: given[name] for name in of_job}
         source = JobSource(**{**said, "sets": said.get("sets") or ()}, of_a_run=verb.of_a_run)
         values[job] = source.load().job if verb.loads else None
