@@ -4,7 +4,7 @@
 
 namespace wt::net::packet {
 
-Part::Part(World& world, std::int32_t self, Time span) : w_(world), self_(self), wheel_(span), pool_(world.pages) {
+Part::Part(World& world, std::int32_t self, Time span) : w_(world), self_(self), fetches_(world.links.size() > kFewLinks), wheel_(span), pool_(world.pages) {
   const auto mine = [&](std::int32_t node) { return w_.nodes[node].part == self_; };
   for (std::size_t i = 0; i < w_.faults.flaps.size(); ++i) {
     const LinkInfo& info = w_.info[w_.faults.flaps[i].link];
@@ -84,7 +84,7 @@ void Part::fetch_ahead() {
 bool Part::run_to(Time limit, std::int64_t& most) {
   while (most-- > 0) {
     if (!wheel_.next(limit, now_, event_)) return false;
-    fetch_ahead();
+    if (fetches_) fetch_ahead();
     const std::uint64_t event = event_;
     const std::uint64_t index = event & ((std::uint64_t{1} << 40) - 1);
     if (event >> 40 == kArrival) [[likely]] {

@@ -173,10 +173,12 @@ class Part {
   }
   bool run_to(Time limit, std::int64_t& most);
   void fetch_ahead();
+  static constexpr std::size_t kFewLinks = 4096;  // up to so many, ports are in the cache anyway
   static constexpr std::size_t kFar = 6, kNear = 3, kNext = 1;  // events ahead
 
   World& w_;
   std::int32_t self_;
+  bool fetches_;
   Time now_ = 0;
   Time last_ = 0;
   std::uint64_t event_ = 0;  // that happens

@@ -1,7 +1,7 @@
 // Events in the order of (time, id): a calendar of short buckets for what is near and a heap for what is far.
 //
 // An id says what happens and to whom, and is the same however a run is cut into partitions; so the order of events at a node never
-// depends on partitions or threads. Buckets are lists in one pool; a bucket is sorted when its time has come.
+// depends on partitions or threads. Buckets are lists of short rows in one pool; a bucket is sorted when its time has come.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "net/packet/frame.h"
@@ -37,16 +38,23 @@ class Wheel {
       return;
     }
     const auto b = static_cast<std::size_t>(bucket & (kBuckets - 1));
-    std::uint32_t node = free_;
-    if (node == kNone) {
-      node = static_cast<std::uint32_t>(pool_.size());
-      pool_.push_back({0, first_[b]});
-    } else {
-      free_ = pool_[node].next;
+    std::uint32_t node = first_[b];
+    if (node == kNone || pool_[node].count == pool_[node].keys.size()) {
+      const std::uint32_t behind = node;
+      node = free_;
+      if (node == kNone) {
+        node = static_cast<std::uint32_t>(pool_.size());
+        pool_.emplace_back();
+      } else {
+        free_ = pool_[node].next;
+      }
+      pool_[node].next = behind;
+      pool_[node].count = 0;
+      used_[b / 64] |= std::uint64_t{1} << (b % 64);
+      first_[b] = node;
     }
-    pool_[node] = {key(time, id), first_[b]};
-    if (first_[b] == kNone) used_[b / 64] |= std::uint64_t{1} << (b % 64);
-    first_[b] = node;
+    Node& n = pool_[node];
+    n.keys[n.count++] = key(time, id);
   }
 
   // Takes the next event if its time is below `limit`.
@@ -88,14 +96,14 @@ class Wheel {
   static constexpr int kIdBits = 44;
 
  private:
-  static constexpr Time kBuckets = 1024;
+  static constexpr Time kBuckets = 4096;
   static constexpr int kMaxShift = 64 - kIdBits;
   static constexpr std::uint64_t kIdMask = (std::uint64_t{1} << kIdBits) - 1;
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
-  struct Node {
-    std::uint64_t key;
-    std::uint32_t next;
+  struct alignas(64) Node {  // a line of the cache
+    std::uint32_t next = kNone, count = 0;
+    std::array<std::uint64_t, 7> keys{};
   };
   struct Far {
     Time time;
@@ -157,11 +165,9 @@ class Wheel {
     const auto b = static_cast<std::size_t>(bucket & (kBuckets - 1));
     const Time base = bucket << shift_;
     for (std::uint32_t node = first_[b]; node != kNone;) {
-      const Node n = pool_[node];
-      sink(base + static_cast<Time>(n.key >> kIdBits), n.key & kIdMask);
-      pool_[node].next = free_;
-      free_ = node;
-      node = n.next;
+      Node& n = pool_[node];
+      for (std::uint32_t i = 0; i < n.count; ++i) sink(base + static_cast<Time>(n.keys[i] >> kIdBits), n.keys[i] & kIdMask);
+      free_ = std::exchange(node, std::exchange(n.next, free_));
     }
     first_[b] = kNone;
     used_[b / 64] &= ~(std::uint64_t{1} << (b % 64));
