@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -42,6 +43,14 @@ _NOT_PREDICTED = (
     *_READERS, *_SHOWN, *_ENGINES, "windtunnel.search", "windtunnel.network.congestion", "scipy", "pyarrow", "numpy.ma",
 )  # fmt: skip
 _GOAL = "num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 1\n}\nrank 1 {\nl1: recv 8b from 0 tag 1\n}\n"
+
+
+_THREADS = """
+import os, sys
+from windtunnel.cli import main
+code = main(sys.argv[1:])
+print(code, len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +113,12 @@ def test_the_help_of_a_verb_imports_no_numbers(bare: KeptPython) -> None:
     imported = json.loads(done.stdout)
     assert len(imported) == len(verbs_of()) - 2
     assert {verb: found for verb, modules in imported.items() if (found := below(set(modules), heavy))} == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_a_verb_with_a_job_begins_no_threads_of_a_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do programs that it starts get the variable that says so."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with KeptPython() as kept:
+        done = kept.ran(_THREADS, "predict", "llama3-8b-8xh100", "--quiet")
+    assert done.stdout.splitlines()[-1] == "0 1 None", done.stderr
