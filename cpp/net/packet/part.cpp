@@ -4,7 +4,8 @@
 
 namespace wt::net::packet {
 
-Part::Part(World& world, std::int32_t self, Time span) : w_(world), self_(self), fetches_(world.links.size() > kFewLinks), wheel_(span), pool_(world.pages) {
+Part::Part(World& world, std::int32_t self, Time span)
+    : w_(world), self_(self), fetches_(world.links.size() > kFewLinks), wheel_(span), pool_(world.pages) {
   const auto mine = [&](std::int32_t node) { return w_.nodes[node].part == self_; };
   for (std::size_t i = 0; i < w_.faults.flaps.size(); ++i) {
     const LinkInfo& info = w_.info[w_.faults.flaps[i].link];

@@ -173,7 +173,7 @@ class Part {
   }
   bool run_to(Time limit, std::int64_t& most);
   void fetch_ahead();
-  static constexpr std::size_t kFewLinks = 4096;  // up to so many, ports are in the cache anyway
+  static constexpr std::size_t kFewLinks = 4096;                // up to so many, ports are in the cache anyway
   static constexpr std::size_t kFar = 6, kNear = 3, kNext = 1;  // events ahead
 
   World& w_;
