@@ -94,7 +94,7 @@ def read(text: Text, scanned: bool) -> Any:
             columns.add(batch)
     except FileError as error:
         return str(error)
-    noted = [(one.row, _plain_fields(one.args)) for one in columns.noted]
+    noted = [(row, _plain_fields(args)) for row, args in columns.noted] + columns.noted.numbers.tolist()
     marks = [(*mark[:4], _plain_fields(mark[4])) for mark in columns.marks]
     rest = (dict(columns.phases), list(columns.phases), noted, str(marks), columns.peak, columns.rows, columns.unpaired)
     table = columns.table()

@@ -33,7 +33,7 @@ ON_DEVICE = (EventKind.KERNEL, EventKind.CALL, EventKind.COPY)
 @dataclass(frozen=True)
 class Events:
     """E events of one rank in columns, by begin. Seconds from the trace's own zero (`RankTrace.zero`). `name`, `correlation`,
-    `external` and `sequence` may have fewer bits, as many as their values need: widen them before any arithmetic."""
+    `external` and what is of calls may have fewer bits, as many as their values need: widen them before any arithmetic."""
 
     kind: Uint8s
     """[E] EventKind."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.base.dataclasses import asdict, dataclass
 from windtunnel.records.intervals import length, overlap, union
@@ -34,6 +34,8 @@ from windtunnel.traces.windows import launch_of
 NEAR_US = 30.0
 """Gap under which HTA takes an idle stream as the delay of a launch (its default `consecutive_kernel_delay`)."""
 
+_PART = 1 << 16
+"""Events that are looked at together."""
 _COMM = re.compile(r"^nccl|^hip|^hccl|.*ncclKernel")
 _MEMORY = re.compile(r"^(?:hip)?Memcpy|^(?:hip)?Memset|^dma")
 _NOT_COMPUTE = re.compile(r"^nccl|.*Memcpy|.*Memset|.*dma|^.*Sync|^hip|^hccl")
@@ -70,35 +72,42 @@ def hta_figures(run: Run) -> tuple[HtaFigures, ...]:
 
 def _of_rank(run: Run, trace: RankTrace) -> HtaFigures | None:
     events = trace.events
-    begin, end = _whole_us(events)
     has_stream = np.isin(events.kind, ON_DEVICE) | (
         (events.kind == EventKind.SYNC) & _events_named(events, r"Stream|Event Sync|Context Sync")
     )
     has_stream &= events.lane >= 0
-    chosen = has_stream & _kept_events(run, trace)
-    if not chosen.any():
+    rows = np.flatnonzero(has_stream & _kept_events(run, trace))
+    if not len(rows):
         return None
-    comm, compute = _events_named(events, _COMM), ~_events_named(events, _NOT_COMPUTE)
-    busy = union(begin[chosen], end[chosen])
+    whole = _are_whole(events)
+    begin, end = _begin_us(events, rows, whole), _end_us(events, rows, whole)
+    comm, compute = _events_named(events, _COMM)[rows], ~_events_named(events, _NOT_COMPUTE)[rows]
+    busy = union(begin, end)
     kernel_time = float(busy[1][-1] - busy[0][0])
     idle = kernel_time - length(busy)
-    computing = union(begin[chosen & compute], end[chosen & compute])
-    calls = union(begin[chosen & comm], end[chosen & comm])
+    computing, calls = union(begin[compute], end[compute]), union(begin[comm], end[comm])
     together = 100.0 * overlap(computing, calls) / length(calls) if length(calls) > 0 else float("nan")
     work = length(computing)
-    streams = _stream_idle(events, begin, end, chosen & np.isin(events.kind, ON_DEVICE))
+    streams = _stream_idle(events, rows[np.isin(events.kind[rows], ON_DEVICE)], whole)
     return HtaFigures(trace.rank, kernel_time, idle, work, kernel_time - work - idle, together, streams)
 
 
-def _whole_us(events: Events) -> tuple[Floats, Floats]:
-    begin, end = events.begin * 1e6, events.begin + events.seconds
-    end *= 1e6
-    for times in (begin, end):
-        np.round(times, 3, out=times)
-    if np.any(begin != np.round(begin)):
-        np.ceil(begin, out=begin)
-        np.floor(end, out=end)
-    return begin, end
+def _are_whole(events: Events) -> bool:
+    """Whether all events begin at whole microseconds, to a thousandth."""
+    begins = (np.round(events.begin[at : at + _PART] * 1e6, 3) for at in range(0, len(events), _PART))
+    return not any(bool(np.any(begin != np.round(begin))) for begin in begins)
+
+
+def _begin_us(events: Events, rows: Int64s, whole: bool) -> Floats:
+    """Where rows begin, in whole microseconds: those inside of the event."""
+    begin = np.round(events.begin[rows] * 1e6, 3)
+    return begin if whole else np.ceil(begin)
+
+
+def _end_us(events: Events, rows: Int64s, whole: bool) -> Floats:
+    """Where they end, alike."""
+    end = np.round((events.begin[rows] + events.seconds[rows]) * 1e6, 3)
+    return end if whole else np.floor(end)
 
 
 def _kept_events(run: Run, trace: RankTrace) -> Bools:
@@ -117,15 +126,17 @@ def _kept_events(run: Run, trace: RankTrace) -> Bools:
     return launched
 
 
-def _stream_idle(events: Events, begin: Floats, end: Floats, chosen: Bools) -> tuple[StreamIdle, ...]:
+def _stream_idle(events: Events, rows: Int64s, whole: bool) -> tuple[StreamIdle, ...]:
     owner = launch_of(events)
     streams = []
-    for lane in np.unique(events.lane[chosen]):
-        rows = np.flatnonzero(chosen & (events.lane == lane))
-        rows = rows[np.argsort(begin[rows], kind="stable")]
-        gap = begin[rows][1:] - end[rows][:-1]
-        launched = np.where(owner[rows] >= 0, begin[owner[rows]], -np.inf)[1:]
-        host = launched > end[rows][:-1]
+    for lane in np.unique(events.lane[rows]):
+        mine = rows[events.lane[rows] == lane]
+        begin = _begin_us(events, mine, whole)
+        order = np.argsort(begin, kind="stable")
+        mine, begin = mine[order], begin[order]
+        end, launch = _end_us(events, mine, whole)[:-1], owner[mine[1:]].astype(np.int64)
+        gap = begin[1:] - end
+        host = np.where(launch >= 0, _begin_us(events, launch, whole), -np.inf) > end
         near = ~host & (gap < NEAR_US)
         streams.append(StreamIdle(int(lane), float(gap[host].sum()), float(gap[near].sum()), float(gap[~host & ~near].sum())))
     return tuple(streams)

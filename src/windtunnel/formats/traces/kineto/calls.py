@@ -9,6 +9,7 @@ The columns of calls: from their own arguments, or from the host range that laun
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +18,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
 from windtunnel.base.comm import Comm
-from windtunnel.base.dataclasses import dataclass, field, replace
-from windtunnel.formats.traces.kineto.columns import Table, floats, integers, narrowest
+from windtunnel.base.dataclasses import dataclass, field
+from windtunnel.formats.traces.kineto.columns import NotedArgs, Table, floats, integers, narrowest
 from windtunnel.formats.traces.kineto.fields import Args
 from windtunnel.records.kernel_classes import comm_of
 from windtunnel.records.run import EventKind
@@ -102,7 +103,7 @@ def ranks_of(value: object) -> tuple[int, ...]:
 
 
 def call_of(args: Args, groups: Groups) -> CallArgs | None:
-    """A call from its own arguments; None where they name none."""
+    """A call from its own arguments, but for its number; None where they name none."""
     comm = comm_of(str(args.collective))
     if comm is Comm.NONE:
         return None
@@ -110,7 +111,7 @@ def call_of(args: Args, groups: Groups) -> CallArgs | None:
     sent, received = floats([args.elements_in])[0] * element, floats([args.elements_out])[0] * element
     peer = _peer(args) if comm is Comm.SEND_RECV else -1
     total = BARRIER_BYTES if "barrier" in str(args.collective) else total_bytes(comm, sent, received, size)
-    return CallArgs(comm, total, groups.of(args), int(integers([args.sequence])[0]) if args.sequence is not None else -1, peer)
+    return CallArgs(comm, total, groups.of(args), peer=peer)
 
 
 def total_bytes(comm: Comm, sent: float, received: float, size: int) -> float:
@@ -174,8 +175,9 @@ _NEAR = 64  # ranges before a launch that are looked at: launches stand directly
 
 @dataclass(frozen=True)
 class CallColumns:
-    """[E] columns of `records.Events`. Of a synchronisation on the device, `sequence` is the launch of the event's record and
-    `peer` the stream that is waited for. In a trace without calls and copies they are read-only and take no memory."""
+    """[E] columns of `records.Events`, of the narrowest types that hold their values; one that says nothing is read-only and takes
+    no memory. Of a synchronisation on the device, `sequence` is the launch of the event's record, and `peer` the stream that is
+    waited for."""
 
     comm: Uint8s
     bytes: Floats
@@ -185,56 +187,90 @@ class CallColumns:
 
 
 def call_columns(
-    table: Table, noted: Mapping[int, Args], kinds: Uint8s, groups: Groups, begin: Floats, seconds: Floats, lanes: Int32s
+    table: Table, noted: NotedArgs, rows: Int32s, kinds: Uint8s, groups: Groups, begin: Floats, seconds: Floats, lanes: Int32s
 ) -> CallColumns:
-    """The columns of the events of a table, whose other columns these are. `noted`: arguments that matter, by event."""
-    calls = _without_calls(len(kinds), bool(noted) or bool(np.isin(kinds, (EventKind.CALL, EventKind.COPY)).any()))
-    copies = np.flatnonzero(kinds == EventKind.COPY)
-    if len(copies):
-        calls.bytes[copies] = table.bytes[copies]
-    for event, args in noted.items():
-        _from_arguments(calls, event, args, groups)
-    silent = np.flatnonzero((kinds == EventKind.CALL) & (calls.comm == Comm.NONE))
+    """The columns of the events of a table, whose other columns these are, and which were the `rows` of those that `noted` has."""
+    told = _ToldCalls(noted, rows, groups)
+    silent = np.flatnonzero(kinds == EventKind.CALL)
+    silent = silent[~np.isin(silent, told.at[told.columns["comm"] != Comm.NONE])]
+    found: dict[str, list[Any]] = {name: [] for name in told.columns}
     if len(silent):
         host, name = _HostRanges(table, kinds, begin, seconds, lanes), table.name
         for at in silent.tolist():
-            owner = host.enclosing_range(table.correlation[at], calls.comm)
-            _from_owner(calls, at, owner, table.names[name[at]], table.names[name[owner]], noted.get(owner))
-    return replace(calls, sequence=narrowest(calls.sequence)) if calls.sequence.flags.writeable else calls
+            owner = host.enclosing_range(table.correlation[at], told)
+            call = told.call_inside(owner, table.names[name[owner]], comm_of(table.names[name[at]]))
+            for each, values in found.items():
+                values.append(getattr(call, each))
+    copies = np.flatnonzero(kinds == EventKind.COPY)
+
+    def column(name: str, nothing: float, others: Int64s = silent[:0], values: Any = ()) -> np.ndarray[Any, Any]:
+        whole = narrowest(np.concatenate(([nothing], values, told.columns[name], np.asarray(found[name], type(nothing)))))
+        where = np.concatenate((others, told.at, silent))
+        if not len(where):
+            return np.broadcast_to(whole[0], len(kinds))
+        out = np.full(len(kinds), whole[0])
+        out[where] = whole[1:]
+        return out
+
+    sizes = column("bytes", math.nan, copies, table.bytes[copies])
+    return CallColumns(column("comm", 0).astype(np.uint8), sizes, column("group", -1), column("sequence", -1), column("peer", -1))
 
 
-def _without_calls(count: int, written: bool) -> CallColumns:
-    """Columns that say nothing; `written`: that can be written to."""
-    nothing: list[Any] = [np.uint8(0), np.float64("nan"), np.int32(-1), np.int64(-1), np.int32(-1)]
-    return CallColumns(*(np.full(count, one) if written else np.broadcast_to(one, count) for one in nothing))
+class _ToldCalls:
+    """What arguments say of K events: `at`, and [K] `columns` as `CallColumns` has them."""
+
+    def __init__(self, noted: NotedArgs, rows: Int32s, groups: Groups) -> None:
+        noted_rows, which = np.array(noted.rows, np.int64), np.array(noted.which, np.int64)
+        order = np.argsort(rows, kind="stable")
+        place = np.searchsorted(rows, noted_rows, sorter=order)
+        at = order[np.minimum(place, len(rows) - 1)] if len(rows) else place
+        kept = np.flatnonzero(rows[at] == noted_rows) if len(rows) else at[:0]
+        said, first, times = np.unique(which[kept], return_index=True, return_counts=True)
+        calls: list[CallArgs | None] = [None] * len(noted.args)
+        for one in np.argsort(first).tolist():
+            partial = groups.partial
+            calls[said[one]] = _call_or_wait(noted.args[said[one]], groups)
+            groups.partial += (groups.partial - partial) * (int(times[one]) - 1)
+        nothing = CallArgs(Comm.NONE)
+        each = [nothing if call is None else call for call in calls]
+        self.at, self.args, self.which = at[kept], noted.args, which[kept]
+        self.columns: dict[str, np.ndarray[Any, Any]] = {
+            name: np.array([getattr(call, name) for call in each], kind)[self.which]
+            for name, kind in (("comm", np.int64), ("bytes", np.float64), ("group", np.int64), ("peer", np.int64))
+        }
+        counted = np.array([one is not nothing for one in each], bool)[self.which]
+        self.columns["sequence"] = np.where(counted, np.array(noted.numbers, np.int64)[kept], -1)
+        self._order = np.argsort(self.at, kind="stable")
+        self._sorted = self.at[self._order]
+
+    def find(self, event: int) -> int:
+        """The place of an event among the K; -1 where its arguments say nothing."""
+        place = int(np.searchsorted(self._sorted, event))
+        return int(self._order[place]) if place < len(self._sorted) and self._sorted[place] == event else -1
+
+    def call_inside(self, event: int, name: str, kernel: Comm) -> CallArgs:
+        """The call of a `kernel` without arguments that a host range launched: the event, and its name; -1: none did. A launch of
+        several calls as one may hold another call than its range."""
+        if event < 0:
+            return CallArgs(kernel)
+        place = self.find(event)
+        own = {column: values[place].item() for column, values in self.columns.items()} if place >= 0 else {}
+        call = from_range(name, self.args[self.which[place]] if place >= 0 else None)
+        comm = Comm(own["comm"]) if own.get("comm") else call.comm
+        if comm is Comm.NONE or (
+            comm is not kernel and kernel is not Comm.NONE and not (kernel is Comm.SEND_RECV and comm in BY_SENDS)
+        ):
+            return CallArgs(kernel)
+        size = own["bytes"] if own.get("comm") else call.bytes
+        return CallArgs(comm, size, own.get("group", -1), own.get("sequence", -1), own.get("peer", -1))
 
 
-def _from_arguments(calls: CallColumns, at: int, args: Args, groups: Groups) -> None:
+def _call_or_wait(args: Args, groups: Groups) -> CallArgs | None:
+    """The call that arguments name, or the stream that a synchronisation waits for; but for the number."""
     call = call_of(args, groups) if args.collective is not None else None
-    if call is not None:
-        calls.comm[at], calls.bytes[at], calls.group[at] = call.comm, call.bytes, call.group
-        calls.sequence[at], calls.peer[at] = call.sequence, call.peer
-    elif args.sync_stream != -1:
-        calls.peer[at] = np.clip(integers([args.sync_stream])[0], -1, 2**31 - 1)
-        calls.sequence[at] = integers([args.sync_record])[0]
-
-
-def _from_owner(calls: CallColumns, at: int, owner: int, kernel: str, range_name: str, args: Args | None) -> None:
-    """Fills a call whose kernel has no arguments. A launch of several calls as one may hold another call than its range."""
-    by_name = comm_of(kernel)
-    if owner < 0:
-        calls.comm[at] = by_name
-        return
-    call = from_range(range_name, args)
-    comm = Comm(int(calls.comm[owner])) if calls.comm[owner] else call.comm
-    if comm is Comm.NONE or (
-        comm is not by_name and by_name is not Comm.NONE and not (by_name is Comm.SEND_RECV and comm in BY_SENDS)
-    ):
-        calls.comm[at] = by_name
-        return
-    calls.comm[at] = comm
-    calls.bytes[at] = calls.bytes[owner] if calls.comm[owner] else call.bytes
-    calls.group[at], calls.sequence[at], calls.peer[at] = calls.group[owner], calls.sequence[owner], calls.peer[owner]
+    if call is None and args.sync_stream != -1:
+        return CallArgs(Comm.NONE, peer=int(np.clip(integers([args.sync_stream])[0], -1, 2**31 - 1)))
+    return call
 
 
 class _HostRanges:
@@ -249,7 +285,7 @@ class _HostRanges:
         self.launches = launches[np.argsort(correlation[launches], kind="stable")]
         self.numbers = correlation[self.launches]
 
-    def enclosing_range(self, correlation: np.signedinteger[Any], comm: Uint8s) -> int:
+    def enclosing_range(self, correlation: np.signedinteger[Any], told: _ToldCalls) -> int:
         """The range's place among the events: one that names its call, else the innermost; -1 where there is none."""
         number = int(np.searchsorted(self.numbers, correlation, side="right")) - 1
         if number < 0 or self.numbers[number] != correlation:
@@ -258,7 +294,8 @@ class _HostRanges:
         last, innermost = int(np.searchsorted(self.at, launch)), -1
         for place in self.at[max(0, last - _NEAR) : last][::-1]:
             if self.lanes[place] == self.lanes[launch] and self.begin[place] + self.seconds[place] >= self.begin[launch]:
-                if comm[place]:
+                known = told.find(int(place))
+                if known >= 0 and told.columns["comm"][known]:
                     return int(place)
                 innermost = int(place) if innermost < 0 else innermost
         return innermost

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
@@ -19,14 +21,43 @@ _JOINED = 64
 """Batches after which their columns become one array."""
 _WHOLE = (np.int8, np.int16, np.int32, np.int64)
 _LARGEST = 1e18  # microseconds: 30,000 years
+_IN_COLUMNS = tuple(
+    (one.name, one.default)
+    for one in msgspec.structs.fields(Args)
+    if one.name in ("correlation", "external", "external_old", "record", "number", "forward", "stream", "device", "bytes")
+    or one.name in ("sequence", "sync_record")
+)
+"""Arguments that columns have, with what stands for nothing."""
 
 
-@dataclass(frozen=True)
-class Noted:
-    """An event whose arguments matter one by one: a call, a synchronisation, a mark of an iteration."""
+class NotedArgs:
+    """Events whose arguments matter one by one: calls, synchronisations, marks of an iteration. Arguments that say the same but for
+    their number (of a call in its group, of the record that is waited for) are kept once: `args`. Of each event `rows` has its row,
+    `numbers` that number, -1 without one, and `which` its arguments."""
 
-    row: int
-    args: Args
+    def __init__(self) -> None:
+        self.rows, self.numbers, self.which = array("q"), array("q"), array("i")
+        self.args: list[Args] = []
+        self._known: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[tuple[int, Args]]:
+        return ((row, self.args[which]) for row, which in zip(self.rows, self.which, strict=True))
+
+    def add(self, row: int, args: Args) -> None:
+        """One event, whose arguments are changed."""
+        number = args.sync_record if args.collective is None else args.sequence
+        for name, nothing in _IN_COLUMNS:
+            setattr(args, name, nothing)
+        key = msgspec.json.encode(args)
+        if key not in self._known:
+            self._known[key] = len(self.args)
+            self.args.append(_detach_args(args))
+        self.rows.append(row)
+        self.numbers.append(number if type(number) is int and abs(number) < 2**62 else _integer(number))
+        self.which.append(self._known[key])
 
 
 @dataclass
@@ -94,7 +125,7 @@ class EventColumns:
     names: dict[str, int] = field(default_factory=dict)
     inputs_texts: dict[_Text, int] = field(default_factory=dict)
     phases: Counter[str] = field(default_factory=Counter)
-    noted: list[Noted] = field(default_factory=list)
+    noted: NotedArgs = field(default_factory=NotedArgs)
     marks: list[tuple[str, object, object, float, Args]] = field(default_factory=list)  # instants: name, process, thread, us, args
     peak: float = 0.0  # largest "Total Allocated" of a GPU, bytes
     rows: int = 0
@@ -127,7 +158,9 @@ class EventColumns:
             parts.append(narrowest(column))
         self.joined += full
         first = self.rows
-        self.noted.extend(Noted(first + row, _detach_args(args)) for row, args, name in noted if _matters(args, name))
+        for row, args, text in noted:
+            if _matters(args, text):
+                self.noted.add(first + row, args)
         self.rows += len(part["name"])
 
     def table(self) -> Table:

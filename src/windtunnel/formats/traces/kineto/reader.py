@@ -424,11 +424,12 @@ def _iterations(columns: EventColumns, process: object, zero: int) -> tuple[tupl
 def _steps(table: Table, columns: EventColumns, mine: Bools, zero: int) -> tuple[tuple[int, float, float], ...]:
     """Steps from the first begin to the last end of the ranges that name them."""
     spans: dict[int, tuple[float, float]] = {}
-    for noted in columns.noted:
-        if mine[noted.row] and noted.args.step is not None:
-            number = int(floats([noted.args.step])[0]) if floats([noted.args.step])[0] == floats([noted.args.step])[0] else -1
-            begin = float(table.begin[noted.row])
-            end = begin + float(table.duration[noted.row])
+    for row, args in columns.noted:
+        if mine[row] and args.step is not None:
+            step = floats([args.step])[0]
+            number = int(step) if step == step else -1
+            begin = float(table.begin[row])
+            end = begin + float(table.duration[row])
             first, last = spans.get(number, (begin, end))
             spans[number] = (min(first, begin), max(last, end))
     return tuple((number, (first - zero) * 1e-6, (last - first) * 1e-6) for number, (first, last) in sorted(spans.items()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -224,11 +225,7 @@ def build(name: str, columns: EventColumns, around: Around, order: int) -> ReadT
     lanes, devices = _lanes(table, kinds)
     if devices > 1:
         assumed.append(f"streams of {devices} devices in one trace: lane = device x {LANES_OF_A_DEVICE} + stream")
-    noted = {one.row: one.args for one in columns.noted}
-    found = np.flatnonzero(np.isin(rows, list(noted))).tolist() if noted else []
-    where = dict(zip(rows[found].tolist(), found, strict=True))
-    noted = {where[row]: args for row, args in noted.items() if row in where}
-    calls = call_columns(table, noted, kinds, groups, starts, lengths, lanes)
+    calls = call_columns(table, columns.noted, rows, kinds, groups, starts, lengths, lanes)
     kinds[(calls.comm > 0) & (kinds == EventKind.KERNEL)] = EventKind.CALL  # an unknown library, whose arguments name the call
     events = Events(
         kinds, table.name, lanes, starts, lengths, table.correlation, table.external,
@@ -272,8 +269,8 @@ def rank_of(info: object, columns: EventColumns, name: str, order: int) -> tuple
     told = integers([info.get("rank")])[0] if isinstance(info, dict) and info.get("rank") is not None else -1
     if 0 <= told < 2**31:
         return int(told), "distributedInfo"
-    for noted in columns.noted[:1000]:
-        if noted.args.rank is not None and 0 <= (rank := int(integers([noted.args.rank])[0])) < 2**31:
+    for _, args in islice(columns.noted, 1000):
+        if args.rank is not None and 0 <= (rank := int(integers([args.rank])[0])) < 2**31:
             return rank, "the arguments of its calls"
     if (match := _FILE_RANK.search(name.rsplit("/", 1)[-1])) is not None:
         return int(match[1]), "the file's name"
