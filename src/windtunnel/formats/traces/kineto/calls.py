@@ -191,8 +191,8 @@ def call_columns(
 ) -> CallColumns:
     """The columns of the events of a table, whose other columns these are, and which were the `rows` of those that `noted` has."""
     told = _ToldCalls(noted, rows, groups)
-    silent = np.flatnonzero(kinds == EventKind.CALL)
-    silent = silent[~np.isin(silent, told.at[told.columns["comm"] != Comm.NONE])]
+    known = told.at[told.columns["comm"] != Comm.NONE]
+    silent, copies = (np.setdiff1d(np.flatnonzero(kinds == kind), known) for kind in (EventKind.CALL, EventKind.COPY))
     found: dict[str, list[Any]] = {name: [] for name in told.columns}
     if len(silent):
         host, name = _HostRanges(table, kinds, begin, seconds, lanes), table.name
@@ -201,11 +201,11 @@ def call_columns(
             call = told.call_inside(owner, table.names[name[owner]], comm_of(table.names[name[at]]))
             for each, values in found.items():
                 values.append(getattr(call, each))
-    copies = np.flatnonzero(kinds == EventKind.COPY)
 
     def column(name: str, nothing: float, others: Int64s = silent[:0], values: Any = ()) -> np.ndarray[Any, Any]:
-        whole = narrowest(np.concatenate(([nothing], values, told.columns[name], np.asarray(found[name], type(nothing)))))
-        where = np.concatenate((others, told.at, silent))
+        more = (np.asarray(each, type(nothing)) for each in ([nothing], told.columns[name], found[name], values))
+        whole = narrowest(np.concatenate(tuple(more)))
+        where = np.concatenate((told.at, silent, others))
         if not len(where):
             return np.broadcast_to(whole[0], len(kinds))
         out = np.full(len(kinds), whole[0])
