@@ -29,3 +29,13 @@ def loaded_once() -> Iterator[None]:
 
     with kept_servers():
         yield
+
+
+@pytest.fixture(scope="session")
+def keepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keepers of jobs under a driver are forked from one process that has loaded PyTorch."""
+    from tests.faults.recovery.forked_keepers import forked_keepers
+    from tests.faults.recovery.kept import PRELOAD
+
+    with forked_keepers(tmp_path_factory.mktemp("keepers"), PRELOAD):
+        yield

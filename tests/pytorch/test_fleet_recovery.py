@@ -145,6 +145,7 @@ def test_which_ranks_are_started_anew_alone() -> None:
     assert ranks_to_rejoin(keep, reports(None, -9, None, None), 4, FRUITLESS_REJOINS) == ()
 
 
+@pytest.mark.usefixtures("keepers")
 def test_all_ranks_start_again_where_a_keeper_ended(tmp_path: Path) -> None:
     """Rank 0's, with which the store of the attempt ended."""
     with rejoining_job(tmp_path / "job", 60, 30.0, 2) as job:
@@ -157,6 +158,7 @@ def test_all_ranks_start_again_where_a_keeper_ended(tmp_path: Path) -> None:
         assert "its keeper ended" in job.incidents()[0].evidence
 
 
+@pytest.mark.usefixtures("keepers")
 def test_a_driver_starts_one_rank_anew(tmp_path: Path) -> None:
     """Rank 0 too, whose process has no store of the job's. The attempt stays the first."""
     with rejoining_job(tmp_path / "job", 150, 30.0, 2) as job:
