@@ -1,6 +1,6 @@
 """Keepers that are forked from one process which has imported torch once, for the many jobs of a test run.
 
-`python -m tests.faults.recovery.forked_keepers AGENT'S OPTIONS` is an agent as any other, but that it asks that process for its keeper.
+`python -m tests.faults.recovery.forked_keepers OPTIONS` is an agent as any other, but that it asks that process for its keeper.
 """
 
 from __future__ import annotations
