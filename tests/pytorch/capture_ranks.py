@@ -1,4 +1,4 @@
-"""Scripts that are captured, on real ranks that are forked from this process (`forked_ranks`). gloo on loopback."""
+"""Watched scripts on real ranks that are forked from this process (`forked_ranks`), as a keeper forks them. gloo on loopback."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from windtunnel.fleet import watch  # noqa: E402
 from windtunnel.fleet.launch.command import environment  # noqa: E402
 
 
-def run(script: str, arguments: list[str], folder: str) -> None:
-    """The script on CPUs, under the monitor, whose files come into `folder`."""
-    os.environ.update(environment(Path(folder), "real", base={}), DEVICE="cpu", LOCAL_RANK=os.environ["RANK"])
+def run(script: str, arguments: list[str], folder: str, name: str = "real", **variables: str) -> None:
+    """The script on CPUs, under the monitor, whose files are those of the run `name` in `folder`."""
+    os.environ.update(environment(Path(folder), name, base={}), DEVICE="cpu", LOCAL_RANK=os.environ["RANK"])
+    os.environ.update(variables)
     watch.start()
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side: threads of one would spin where another computes
 
 
 @pytest.fixture
@@ -28,4 +31,14 @@ def loaded_once() -> Iterator[None]:
     from windtunnel.capture.run import kept_servers
 
     with kept_servers():
+        yield
+
+
+@pytest.fixture(scope="session")
+def keepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keepers of jobs under a driver are forked from one process that has loaded PyTorch."""
+    from tests.faults.recovery.forked_keepers import forked_keepers
+    from tests.faults.recovery.kept import PRELOAD
+
+    with forked_keepers(tmp_path_factory.mktemp("keepers"), PRELOAD):
         yield

@@ -190,6 +190,8 @@ def run(name: str, folder: str, variables: dict[str, str], store: str) -> None:
 
 
 if __name__ == "__main__":
+    import torch._inductor.compile_fx  # each rank that compiles would import it by itself
+
     torch.optim.AdamW([nn.Parameter(torch.zeros(1))])  # imports a second's worth of modules
     waited_for = {"torch.distributed.pipelining.stage", "torch.distributed.checkpoint"}
     assert not waited_for & set(sys.modules), "the monitor has to see scripts import these"

@@ -1,5 +1,5 @@
-"""`python tests/pytorch/recovery_ranks.py FOLDER --world N --fault STEP:RANK:KIND …`: data-parallel ranks that fail once
-at each fault, under a parent that starts a rank anew which was killed. The parent forks: torch is imported once.
+"""`job(FOLDER, --world N --fault STEP:RANK:KIND …)`: data-parallel ranks that fail once at each fault, under a parent that starts a
+rank anew which was killed. The parents are forked from this process (`forked_ranks`), and fork their ranks: torch is imported once.
 
 KIND: `kill` in the step, `raise` in the step, `late` (raised after the optimizer has changed the weights), `connect` (killed while
 the ranks meet again), `always` (raised at each try). Each rank writes when it failed and when it finished steps.
@@ -15,15 +15,21 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # else each rank's optimizer imports it
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from windtunnel.fleet.recovery import train_through_faults
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from forked_ranks import serve  # noqa: E402
+
+from windtunnel.fleet.recovery import train_through_faults  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -133,7 +139,8 @@ def keep_store(given: argparse.Namespace) -> int:
     return pid
 
 
-def main() -> None:
+def job(*words: str) -> None:
+    """Says the exit codes of each rank's processes once all have ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--world", type=int, default=4)
@@ -144,8 +151,7 @@ def main() -> None:
     parser.add_argument("--fault", action="append", default=[])
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--sharded", action="store_true")
-    parser.add_argument("--no-restart", dest="restart", action="store_false")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     given.folder.mkdir(parents=True, exist_ok=True)
     store = keep_store(given)
     ranks = {fork(given, rank): rank for rank in range(given.world)}
@@ -156,11 +162,12 @@ def main() -> None:
             raise RuntimeError("the store has ended")
         rank, code = ranks.pop(pid), os.waitstatus_to_exitcode(status)
         codes[rank].append(code)
-        if code == -signal.SIGKILL and given.restart:
+        if code == -signal.SIGKILL:
             ranks[fork(given, rank)] = rank
     os.kill(store, signal.SIGKILL)
-    print(json.dumps([codes[rank] for rank in range(given.world)]))
+    print(json.dumps({"codes": [codes[rank] for rank in range(given.world)]}))
 
 
 if __name__ == "__main__":
-    main()
+    warnings.simplefilter("ignore")
+    serve({"job": job})

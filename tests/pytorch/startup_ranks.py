@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from datetime import timedelta
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from forked_ranks import serve  # noqa: E402
 
+from windtunnel.fleet.startup import measure  # noqa: E402
 from windtunnel.fleet.startup.groups import init_mesh  # noqa: E402
 
 
@@ -29,5 +31,10 @@ def run(body: str, port: int) -> None:
     exec(body, given)
 
 
+def start(case: dict[str, object]) -> None:
+    """Says what `measure` reads of the process that it starts."""
+    print(json.dumps(measure._run(measure.StartCase(**case))))  # type: ignore[arg-type]
+
+
 if __name__ == "__main__":
-    serve({"run": run})
+    serve({"run": run, "start": start})

@@ -16,7 +16,7 @@ from tests.faults.recovery.kept import KeptJob
 from windtunnel.cli import app
 from windtunnel.fleet.driver.plan import RecoveryPolicy
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("keepers")]
 SCRIPT = Path(__file__).with_name("own_script.py")
 KILL = 35
 

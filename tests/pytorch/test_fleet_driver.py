@@ -16,7 +16,7 @@ from tests.faults.recovery.cases import reference
 from tests.faults.recovery.kept import KeptJob
 from windtunnel.records.incidents import Incident
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("keepers")]
 STEPS = 120
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from forked_ranks import RankForge
 
 pytest.importorskip("torch")
 pytest.importorskip("cryptography")
@@ -32,12 +32,10 @@ ALL = (0, 1, 2, 3)
 class Ended:
     """A job of four ranks that has ended: the exit codes of each rank's processes, and what they wrote."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, forge: RankForge, folder: Path, *words: str) -> None:
         self.folder = folder
-        command = [sys.executable, "-W", "ignore", str(SCRIPT), str(folder), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stderr
-        self.codes: list[list[int]] = json.loads(done.stdout)
+        ((told,),) = forge.ran("job", 1, str(folder), *words)
+        self.codes: list[list[int]] = told["codes"]
 
     def weights(self) -> set[str]:
         """The hashes of the ranks' final weights."""
@@ -50,22 +48,33 @@ class Ended:
         return (self.folder / f"rank-{rank}.log").read_text()
 
 
+Start = Callable[..., Ended]
+
+
 @pytest.fixture(scope="module")
-def wanted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], set[str]]:
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Runs a job in a folder, with options."""
+    forge = RankForge(SCRIPT, tmp_path_factory.mktemp("said"))
+    yield partial(Ended, forge)
+    forge.close()
+
+
+@pytest.fixture(scope="module")
+def wanted(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], set[str]]:
     """The weights of a job without faults, by its option."""
     known: dict[str, set[str]] = {}
 
     def weights(*words: str) -> set[str]:
         if words not in known:
-            known[words] = Ended(tmp_path_factory.mktemp("plain"), *words).weights()
+            known[words] = start(tmp_path_factory.mktemp("plain"), *words).weights()
         return known[words]
 
     return weights
 
 
-def test_an_exception_restarts_all_inside_their_processes(tmp_path: Path, wanted: Callable[..., set[str]]) -> None:
+def test_an_exception_restarts_all_inside_their_processes(start: Start, tmp_path: Path, wanted: Callable[..., set[str]]) -> None:
     """One before the collectives, and one after the optimizer has changed this rank's weights alone."""
-    job = Ended(tmp_path, "--fault", "5:2:raise", "--fault", "8:1:late")
+    job = start(tmp_path, "--fault", "5:2:raise", "--fault", "8:1:late")
     assert job.codes == [[0]] * 4
     assert job.weights() == wanted()
     assert "rank 2 raised ValueError: shard 5 is corrupt; rank 0 goes on after step 5" in job.log(0)
@@ -73,24 +82,26 @@ def test_an_exception_restarts_all_inside_their_processes(tmp_path: Path, wanted
 
 
 @pytest.mark.parametrize("words", [(), ("--every", "4")], ids=["every-step", "every-4"])
-def test_a_killed_rank_comes_back_alone(words: tuple[str, ...], tmp_path: Path, wanted: Callable[..., set[str]]) -> None:
+def test_a_killed_rank_comes_back_alone(
+    start: Start, words: tuple[str, ...], tmp_path: Path, wanted: Callable[..., set[str]]
+) -> None:
     """Also rank 0. The others' processes end once, with 0: they stayed."""
-    job = Ended(tmp_path, "--fault", "6:0:kill", *words)
+    job = start(tmp_path, "--fault", "6:0:kill", *words)
     assert job.codes == [[-signal.SIGKILL, 0], [0], [0], [0]]
     assert job.weights() == wanted()
     assert f"started anew: rank 0; rank 0 goes on after step {4 if words else 6}, with the state of rank 1" in job.log(0)
 
 
-def test_a_second_fault_while_ranks_recover(tmp_path: Path, wanted: Callable[..., set[str]]) -> None:
+def test_a_second_fault_while_ranks_recover(start: Start, tmp_path: Path, wanted: Callable[..., set[str]]) -> None:
     """With DDP, whose buckets must be arranged as they were: anew after its first step, and not before."""
-    job = Ended(tmp_path, "--ddp", "--every", "4", "--fault", "2:3:raise", "--fault", "7:2:kill", "--fault", "0:1:connect")
+    job = start(tmp_path, "--ddp", "--every", "4", "--fault", "2:3:raise", "--fault", "7:2:kill", "--fault", "0:1:connect")
     assert job.codes == [[0], [-signal.SIGKILL, 0], [-signal.SIGKILL, 0], [0]]
     assert job.weights() == wanted("--ddp")
 
 
-def test_a_rank_without_a_replica_is_refused(tmp_path: Path) -> None:
+def test_a_rank_without_a_replica_is_refused(start: Start, tmp_path: Path) -> None:
     """Each rank has a state of its own: a rank that raises goes on from its own memory, one that dies cannot."""
-    job = Ended(tmp_path, "--sharded", "--fault", "3:1:raise", "--fault", "5:2:kill")
+    job = start(tmp_path, "--sharded", "--fault", "3:1:raise", "--fault", "5:2:kill")
     assert job.codes == [[1], [1], [-signal.SIGKILL, 1], [1]]
     assert "rank 1 raised ValueError: shard 3 is corrupt; rank 0 goes on after step 3" in job.log(0)
     for rank in ALL:
@@ -98,8 +109,8 @@ def test_a_rank_without_a_replica_is_refused(tmp_path: Path) -> None:
         assert "start it from its checkpoint" in job.log(rank)
 
 
-def test_a_step_that_always_raises_ends_the_job(tmp_path: Path) -> None:
-    job = Ended(tmp_path, "--fault", "5:1:always")
+def test_a_step_that_always_raises_ends_the_job(start: Start, tmp_path: Path) -> None:
+    job = start(tmp_path, "--fault", "5:1:always")
     assert job.codes == [[1]] * 4
     assert job.log(1).rstrip().endswith("ValueError: shard 5 is corrupt")
     assert "RecoveryError: 4 faults in a row, and no step between them" in job.log(0)
@@ -145,6 +156,7 @@ def test_which_ranks_are_started_anew_alone() -> None:
     assert ranks_to_rejoin(keep, reports(None, -9, None, None), 4, FRUITLESS_REJOINS) == ()
 
 
+@pytest.mark.usefixtures("keepers")
 def test_all_ranks_start_again_where_a_keeper_ended(tmp_path: Path) -> None:
     """Rank 0's, with which the store of the attempt ended."""
     with rejoining_job(tmp_path / "job", 60, 30.0, 2) as job:
@@ -157,6 +169,7 @@ def test_all_ranks_start_again_where_a_keeper_ended(tmp_path: Path) -> None:
         assert "its keeper ended" in job.incidents()[0].evidence
 
 
+@pytest.mark.usefixtures("keepers")
 def test_a_driver_starts_one_rank_anew(tmp_path: Path) -> None:
     """Rank 0 too, whose process has no store of the job's. The attempt stays the first."""
     with rejoining_job(tmp_path / "job", 150, 30.0, 2) as job:

@@ -18,7 +18,7 @@ from windtunnel.fleet.agent.node_probes import process_state
 from windtunnel.fleet.driver.plan import RecoveryPolicy
 from windtunnel.fleet.driver.serve import Driver
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("keepers")]
 SCRIPT = Path(__file__).with_name("kept_script.py")
 
 

@@ -18,7 +18,7 @@ from windtunnel.fleet.checkpoint.folder import steps_in
 from windtunnel.fleet.driver.plan import RecoveryPolicy
 from windtunnel.records.checkpoint_events import lost_saves
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("keepers")]
 SCRIPT = Path(__file__).with_name("kept_script.py")
 Begin = Callable[..., KeptJob]
 

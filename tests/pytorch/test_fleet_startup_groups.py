@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,11 +20,7 @@ pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from windtunnel.fleet.startup.layout import (  # noqa: E402
-    ordered_counts,
-    parse_mesh,  # noqa: E402
-    torch_counts,
-)
+from windtunnel.fleet.startup.layout import Operations, StartCounts, ordered_counts, parse_mesh, torch_counts  # noqa: E402
 from windtunnel.fleet.startup.measure import StartCase, measure, servers  # noqa: E402
 
 NEEDS_REDIS = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
@@ -40,23 +37,29 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.path}-{case.store}-{case.world}-{case.mesh}")
-def test_operations_are_exactly_those_predicted(case: StartCase) -> None:
-    """`measure` also adds up the ranks of every group through it."""
-    layout = parse_mesh(case.mesh)
-    expected = torch_counts(layout) if case.path == "torch" else ordered_counts(layout, case.store, case.world, case.ranks_per_node)
-    found = measure(case).counts
-    assert found.shared.calls == expected.shared.calls
-    assert found.local.calls == expected.local.calls
-    assert (found.shared.keys, found.local.keys) == (expected.shared.keys, expected.local.keys)
-    assert found.shared.bytes > 0
-
-
 @pytest.fixture(scope="module")
 def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankForge]:
     made = RankForge(Path(__file__).with_name("startup_ranks.py"), tmp_path_factory.mktemp("said"))
     yield made
     made.close()
+
+
+def counted(case: StartCase, forge: RankForge) -> StartCounts:
+    """As `measure`, in a process that need not import torch."""
+    ((found,),) = forge.ran("start", 1, asdict(case))
+    return StartCounts(Operations.of(found["shared"]), Operations.of(found["local"]))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.path}-{case.store}-{case.world}-{case.mesh}")
+def test_operations_are_exactly_those_predicted(case: StartCase, forge: RankForge) -> None:
+    """What runs also adds up the ranks of every group through it."""
+    layout = parse_mesh(case.mesh)
+    expected = torch_counts(layout) if case.path == "torch" else ordered_counts(layout, case.store, case.world, case.ranks_per_node)
+    found = measure(case).counts if case is CASES[0] else counted(case, forge)
+    assert found.shared.calls == expected.shared.calls
+    assert found.local.calls == expected.local.calls
+    assert (found.shared.keys, found.local.keys) == (expected.shared.keys, expected.local.keys)
+    assert found.shared.bytes > 0
 
 
 def run_ranks(forge: RankForge, body: str, world: int) -> list[str]:

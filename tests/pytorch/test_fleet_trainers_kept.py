@@ -14,7 +14,7 @@ pytest.importorskip("cryptography")
 from tests.faults.recovery.kept import PRELOAD, KeptJob
 from windtunnel.fleet.checkpoint.folder import committed_steps
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("keepers")]
 SCRIPT = Path(__file__).with_name("kept_trainers.py")
 MODULES = {"hf": "transformers", "lightning": "lightning.pytorch"}
 EVERY = {"hf": 7, "lightning": 1}

@@ -25,7 +25,7 @@ from tests.faults.tally import tally
 
 SHORT_CAUSES = ("data, one rank", "Python between steps, one rank")
 SHORT_ENDS = ("an exception", "another operation")
-SHORT_KEPT = ("an exception", "a segfault", "a rank returns early", "another operation")
+SHORT_KEPT = ("an exception", "a segfault", "a rank returns early", "another operation", "another type of numbers")
 KINDS = ("causes", "ends", "ends-kept", "causes-clean")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.faults.recovery import links, memory
+from tests.faults.recovery import forked_keepers, links, memory
 from windtunnel.fleet.driver.serve import Driver
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.engines.local import LocalEngine
@@ -42,6 +42,8 @@ def _places(given: argparse.Namespace, groups: set[str]) -> list[Place]:
         return replace(command, program=(*memory.within(group, given.memory), *command.program))
 
     places: list[Place] = []
+    if forked_keepers.DOOR in os.environ:
+        places.append(lambda node, command: replace(command, program=forked_keepers.AGENT))
     if given.detour:
         node, address = given.detour
         places.append(lambda one, command: replace(command, driver=address) if one == node else command)
