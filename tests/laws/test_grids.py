@@ -19,6 +19,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.network.closed.dimensions import CHUNKS, Dimension, walk
 from windtunnel.network.closed.grid import grid_call
 from windtunnel.network.grids.machine import factors, grid_of, map_axes, number_points, points_of
+from windtunnel.network.grids.spans import _count_sharing
 from windtunnel.network.groups.shape import flat_grid_group
 from windtunnel.network.lanes.timing import seconds as run_alone
 from windtunnel.network.simulate.axis_calls import machine
@@ -236,3 +237,10 @@ def test_wider_links_never_make_a_step_on_a_grid_slower(number: int, wider: floa
 
 def test_factors_are_all_ordered_products() -> None:
     assert sorted(factors(12, 2)) == [(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]
+
+
+def test_groups_on_one_ring_share_it() -> None:
+    """Groups of every other accelerator of a ring of four: two of them on the first ring, one on the second."""
+    whole = grid_of(cluster_on("torus:sizes=4x4", 16))
+    assert whole is not None
+    assert _count_sharing(whole, np.array([[0, 0], [1, 0], [0, 1]]), 0, 2, 2, "ring") == 2

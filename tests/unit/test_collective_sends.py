@@ -162,6 +162,6 @@ def test_a_wrong_program_is_refused(tmp_path: Path, old: str, new: str) -> None:
         _read(tmp_path, "ring.xml", PROGRAM.replace(old, new))
 
 
-def test_a_send_has_from_one_byte_to_the_most() -> None:
-    rows: list[dict[str, object]] = [{"step": 0, "src": 0, "dst": 1, "bytes": size} for size in (1, 2**50)]
-    assert [send.bytes for send in from_rows(rows).sends] == [1.0, 2.0**50]
+@pytest.mark.parametrize("size", [1, 2**50])
+def test_a_file_states_a_size_from_one_byte_to_the_most(size: int, tmp_path: Path) -> None:
+    assert _read(tmp_path, "a.csv", f"# size={size}\nsrc,dst,bytes\n0,1,8\n").size == size

@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.hang import PendingCall, RankState, _chain, _silent_inside, hang_report
-from windtunnel.fleet.findings.liveness import Beat, HangWatch
+from windtunnel.fleet.findings.liveness import Beat, HangWatch, awaited_at_start, group_labels
 from windtunnel.fleet.starting import Work, start_of, starting_ranks, work_of
 from windtunnel.formats.traces.flight_recorder.reader import read_dumps
 from windtunnel.records.sections import Section, Sections
@@ -417,3 +418,23 @@ def test_a_note_of_a_start_is_read_until_there_is_a_ring(tmp_path: Path) -> None
     (tmp_path / "rank-000006.start").write_text("half a")
     assert starting_ranks(tmp_path, [0], 1) == {3: os.getpid(), 4: 0}
     assert starting_ranks(tmp_path, [3, 4], 1) == starting_ranks(tmp_path, [0], 2) == {}
+
+
+def test_a_group_is_labelled_by_its_name_and_first_ranks() -> None:
+    table = Sections.of(
+        [0], [0], [int(Section.CALL)], [0.0], [1.0], groups=((0, 1, 2, 3), (0, 1, 2, 3, 4), (7,)), group_names=("dp", "")
+    )
+    assert group_labels(table) == ["dp [0,1,2,3]", "group [0,1,2,3,…]", "group [7]"]
+
+
+def test_nobody_is_awaited_at_the_start_once_a_step_has_ended() -> None:
+    """Rank 0 waits in a call; rank 1 computes, rank 2 has no record. Then rank 1 ends a step."""
+    kinds, lasts = [int(Section.CALL), int(Section.FORWARD), int(Section.STEP), int(Section.STEP)], [np.nan, np.nan, np.nan, np.nan]
+    beats = {rank: Beat(rank, 0.1, 1) for rank in range(2)}
+
+    def awaited() -> frozenset[int]:
+        return awaited_at_start(Sections.of([0, 1, 0, 1], [0] * 4, kinds, [0.0] * 4, lasts, groups=((0, 1, 2),)), beats)
+
+    assert awaited() == {1, 2}
+    lasts[3] = 1.0
+    assert awaited() == frozenset()

@@ -244,3 +244,8 @@ def test_layers_that_keep_all_take_the_time_measured_without_recompute() -> None
     for words, expected in (("layer", 4.0), ("kept layer", 3.0), ("16-bit layer", 8.0), ("16-bit kept layer", 7.0)):
         for block in (words, f"offloaded {words}"):
             assert again[block] + backward[block] == pytest.approx(expected), block
+
+
+def test_shapes_say_whether_the_block_is_gated() -> None:
+    assert shape_of(load_job("llama3-8b-8xh100"), "mlp")["gated"] == "yes"
+    assert shape_of(JOB, "mlp")["gated"] == "no"

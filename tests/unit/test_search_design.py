@@ -2,12 +2,13 @@
 
 import sys
 import tomllib
+from collections import Counter
 
 import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli import main
-from windtunnel.search.design import Premium, design, field_of
+from windtunnel.search.design import Premium, _keep, design, field_of
 from windtunnel.search.space import Space
 from windtunnel.spec import dump_job, load_job
 
@@ -109,3 +110,10 @@ def test_optuna_that_is_not_installed(monkeypatch):
 def test_an_unknown_objective():
     with pytest.raises(UnknownName):
         design(space_of, [field_of(JOB, SIZE, "80GiB..90GiB")], "speed", trials=3)
+
+
+def test_a_kept_trial_without_a_plan_counts_once():
+    failed = Counter()
+    for kept in ({"refused": "no plan fits the memory"}, {"refused": "no plan fits the memory"}, {}):
+        _keep(None, 1, kept, [], failed)
+    assert failed == {"no plan fits the memory": 2, "stopped in the middle": 1}

@@ -16,7 +16,7 @@ from windtunnel.serving.engine import CALL, ENGINES, HOST_TASK, REQUEST, UNHIDDE
 from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
 from windtunnel.serving.room import GRAPHS, room_of
-from windtunnel.serving.simulate import FRONT, HANDLE, TOKENISE, LaneClock, run_lane
+from windtunnel.serving.simulate import FRONT, HANDLE, TOKENISE, LaneClock, most_tokens, run_lane
 from windtunnel.serving.speculation import Speculation
 from windtunnel.serving.step_times import REREAD, StepTimes
 from windtunnel.spec import load_model
@@ -315,6 +315,8 @@ def test_graphs_with_drafts_count_what_the_engine_counts(engine: str, requests: 
     assert times.pad_tokens(4 * requests) == tokens
     assert times.is_captured(Passing(0, 0, 0.0, largest // 4, 1e5, 3 * largest // 4))
     assert not times.is_captured(Passing(0, 0, 0.0, largest // 4 + 1, 1e5, 3 * largest // 4 + 3))
+    block = times.server.engine.block
+    assert most_tokens(times, 100 * block + block - 1) == 100 * block - 2 * 3  # whole blocks, and drafts twice
 
 
 @pytest.mark.parametrize(("machine", "share"), [("b200-ib", REREAD), ("h200-ib", 0.0)])
