@@ -47,7 +47,7 @@ def test_changes_of_a_job_and_a_file_are_asked(window: Window, tmp_path: Path) -
 def test_a_verb_of_another_package_is_asked_everywhere(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in with_package(tmp_path, "verbs", example("verb")).items():
         monkeypatch.setenv(name, value)
-    with ServedProcess(tmp_path / "data", workers=1) as served:
+    with ServedProcess(tmp_path / "data", workers=1, alone=True) as served:
         status, _, answer = served.ready().ask("toy", number=41, more=2)
         assert status == 200 and b'"sum": 43' in answer
         assert b"What is added." in served.send("GET", "/api/v1/openapi.json")[2]

@@ -25,15 +25,25 @@ PATIENCE = 120.0
 @functools.cache
 def _forge() -> RankForge:
     folder = tempfile.TemporaryDirectory()
-    forge = RankForge(Path(__file__).with_name("forked_services.py"), Path(folder.name))
-    atexit.register(lambda: (forge.close(), folder.cleanup()))
+    atexit.register(folder.cleanup)
+    return start_forge(Path(folder.name))
+
+
+def start_forge(folder: Path) -> RankForge:
+    """A process that forks services, and writes what they say into `folder`; it ends with this one."""
+    forge = RankForge(Path(__file__).with_name("forked_services.py"), folder)
+    atexit.register(forge.close)
     return forge
 
 
 class ServedProcess:
-    """`windtunnel serve` on `folder` with further `options`, in a process that is forked; ended with the block."""
+    """`windtunnel serve` on `folder` with further `options`, in a process that is forked; ended with the block. `alone`: by a new
+    interpreter, which sees the packages of the test's own environment."""
 
-    def __init__(self, folder: Path, options: Sequence[str] = (), *, workers: int | str = 2, token: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, options: Sequence[str] = (), *, workers: int | str = 2, token: str | None = None, alone: bool = False
+    ) -> None:
+        self._forge = start_forge(folder.parent) if alone else _forge()
         self.log = folder.with_name(f"{folder.name}.log")
         """What it wrote on standard error."""
         self.folder, self._options, self._workers, self.token = folder, list(options), workers, token
@@ -44,7 +54,7 @@ class ServedProcess:
         """Starts it, again after `end`; the port stays."""
         words = ["serve", "--dir", str(self.folder), "--port", str(self.port), "--workers", str(self._workers), *self._options]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WINDTUNNEL_")}
-        self._job = _forge().started("command", 1, [words, environment, str(self.log)], {})
+        self._job = self._forge.started("command", 1, [words, environment, str(self.log)], {})
         until = time.monotonic() + PATIENCE
         while " at http" not in (line := self._job.files[0].read_text() if self._job.files[0].exists() else "") or line[-1] != "\n":
             assert time.monotonic() < until and Path(f"/proc/{self.pid}/cmdline").read_bytes(), self.log.read_text()
@@ -74,7 +84,7 @@ class ServedProcess:
         """Ends it, with a signal."""
         if self._job is not None:
             os.kill(self.pid, number)
-            _forge().ended(self._job, PATIENCE)
+            self._forge.ended(self._job, PATIENCE)
             self._job = None
 
     def __enter__(self) -> ServedProcess:
