@@ -364,7 +364,8 @@ class World:
                 continue
             stuck = any(not one.moves or one.process == "T" for _, one in ranks)
             young = any(self.unix() - one.began < 3.0 for _, one in ranks)
-            if len(ranks) < self.plan.world or stuck or young:
+            world = self.plan.per_node * len(self.state.nodes if self.state else ())  # fewer nodes once a job has shrunk
+            if len(ranks) < world or stuck or young:
                 continue
             if attempt != self.newest:
                 self.broken.append(f"attempt {attempt} makes a step after {self.newest} was begun")

@@ -67,6 +67,7 @@ def _parts(world: World, incidents: dict[int, Incident]) -> None:
 
 @examples(35)
 @example([(0.0, "driver-killed", 0), (1.75, "crash", 0), (0.0, "agent-killed", 1)], False, False, 1, False)
+@example([(12.0, "node-lost", 7), (12.0, "node-lost", 7), (21.25, "node-lost", 14)], True, False, 6, True)
 @given(FAULTS, st.booleans(), st.booleans(), st.sampled_from([1, 2, 6]), st.booleans())
 def test_any_faults_in_any_order(
     faults: list[tuple[float, str, int]], shrink: bool, after: bool, retries: int, rejoin: bool
