@@ -9,7 +9,7 @@ import random
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,22 @@ class Rank:
         return found
 
 
+def told_by(bodies: Sequence[Callable[[Callable[[Any], None]], None]]) -> list[list[Any]]:
+    """What each rank tells. The first ends last: its reader ends with it where nobody is connected, and a rank may be slow to
+    begin."""
+    ended, others = os.pipe()
+
+    def first(tell: Callable[[Any], None]) -> None:
+        os.close(others)
+        bodies[0](tell)
+        os.read(ended, 1)
+
+    ranks = [Rank(body) for body in (first, *bodies[1:])]
+    os.close(others)
+    os.close(ended)
+    return [rank.lines() for rank in ranks]
+
+
 class Numbers:
     """Sample i is i with a random word of its own; shapes differ."""
 
@@ -165,7 +181,7 @@ def test_ranks_of_a_lane_get_the_same_batches_and_lanes_their_own(address: str, 
 
         return run
 
-    found = [rank.lines() for rank in [Rank(body(local)) for local in range(4)]]
+    found = told_by([body(local) for local in range(4)])
     assert found[0] == found[1] and found[2] == found[3] and found[0] != found[2]
     order = EpochOrder(48, 4, 3, True, 5)
     for local, share in ((0, 0), (2, 1)):
@@ -206,7 +222,7 @@ def test_eight_ranks_read_an_eighth_of_the_bytes(address: str, tmp_path: Path) -
     alone = [rank.lines() for rank in [Rank(lambda tell, at=at: run(tell, at, False)) for at in range(8)]]
     apart = counter.stat().st_size
     counter.unlink()
-    together = [rank.lines() for rank in [Rank(lambda tell, at=at: run(tell, at, True)) for at in range(8)]]
+    together = told_by([lambda tell, at=at: run(tell, at, True) for at in range(8)])
     gone(address)
     ahead = 4 * 4  # what the reader may have begun of the next epoch
     assert apart == 8 * 64 and 64 <= counter.stat().st_size <= 64 + ahead
@@ -262,8 +278,9 @@ def test_a_killed_rank_does_not_hold_up_its_peer(address: str) -> None:
 
     first, second = Rank(lambda tell: run(tell, 0)), Rank(lambda tell: run(tell, 1))
     assert [first.line() for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    begun = second.line()
     os.kill(first.process, signal.SIGKILL)  # local rank 0, whose child the reader is
-    assert second.lines() == list(EpochOrder(480, 2).batches(0))
+    assert [begun, *second.lines()] == list(EpochOrder(480, 2).batches(0))
     first.lines(-signal.SIGKILL)
 
 
@@ -354,13 +371,13 @@ def test_streams_are_dealt_in_turn_and_resume(address: str, kind: type[Words]) -
             for batch in loader:
                 tell([seen(batch), loader.state_dict()])
 
-    whole = [rank.lines() for rank in [Rank(lambda tell, at=at: run(tell, at, None, "a")) for at in (0, 1)]]
+    whole = told_by([lambda tell, at=at: run(tell, at, None, "a") for at in (0, 1)])
     assert [one[0][0] for one in whole[1]] == [[e * 1000 + at + 1, e * 1000 + at + 3] for e in (0, 1) for at in range(0, 24, 4)]
     for stop in (0, 3, 5, 7):
-        again = [Rank(lambda tell, at=at, stop=stop: run(tell, at, whole[at][stop][1], f"b{stop}")) for at in (0, 1)]
-        for at, rank in enumerate(again):
+        again = told_by([lambda tell, at=at, stop=stop: run(tell, at, whole[at][stop][1], f"b{stop}") for at in (0, 1)])
+        for at, lines in enumerate(again):
             expected = [one[0] for one in whole[at][stop + 1 :]]
-            assert [one[0] for one in rank.lines()][: len(expected)] == expected
+            assert [one[0] for one in lines][: len(expected)] == expected
 
 
 def test_wrong_words_are_refused(address: str) -> None:
