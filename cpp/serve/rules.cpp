@@ -243,15 +243,17 @@ class Trtllm final : public Rules {
     Step step;
     Number room = limits_.step_tokens;
     const Number wanted_each = 1 + lane.drafts.drafts;
+    // Of a prompt whose last token is left nothing is drafted yet.
+    const auto generates = [&lane](Number request) { return lane.tokens_left(request) == 1 && lane.emitted[request] > 0; };
     for (const Number request : lane.running) {
-      if (lane.tokens_left(request) != 1) continue;
+      if (!generates(request)) continue;
       if (room < wanted_each) break;
       step.add(request, wanted_each);
       room -= wanted_each;
     }
     for (const Number request : lane.running) {
+      if (generates(request)) continue;
       const Number wanted = lane.tokens_left(request);
-      if (wanted <= 1) continue;
       if (wanted > room && !limits_.cuts_prompts && wanted <= limits_.step_tokens) break;
       const Number count = wanted <= room ? wanted : room - room % lane.cache.block();
       if (count <= 0) break;

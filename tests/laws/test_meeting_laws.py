@@ -20,7 +20,7 @@ from windtunnel.serving.lengths import Passing
 from windtunnel.serving.load import ServeLoad, drawn_load
 from windtunnel.serving.simulate import run_lane, run_ranks
 from windtunnel.serving.speculation import Speculation
-from windtunnel.spec import load_model
+from windtunnel.spec import load_cluster, load_model
 
 
 class MeetingTimes(CountedTimes):
@@ -93,6 +93,16 @@ def test_equal_ranks_take_what_one_takes(engine: str, prompt: int, decodes: int,
     assert same == pytest.approx(times.seconds(one, decodes), rel=1e-9)
     assert times.meeting_seconds([(one, decodes, 1), (few, 1, 1)], 2) <= same * (1.0 + 1e-9)
     assert times.meeting_seconds([(one, decodes, 1)], 3) <= times.meeting_seconds([(one, decodes, 2)], 2) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_is_drafted_before_the_first_token(engine: str) -> None:
+    """A prompt of one token is computed in a pass of its own; the next pass has the second token."""
+    limits = replace(ENGINES.find(engine).limits(load_cluster("h100-ib").node.gpu, 1), step_tokens=72)
+    times = as_times(MeetingTimes(limits, Speculation("eagle", 3, 2.0)))
+    for prompt in (1, 2):
+        found = run_lane(times, load_of([(prompt, 2)], 1), 960)
+        assert found.steps == 2 and (found.last > found.first).all()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -38,13 +38,14 @@ class Trtllm:
             return None
         ids = np.array(lane.running, np.int64)
         left = lane.load.prompt[ids] + lane.emitted[ids] - lane.computed[ids]
-        generating = ids[left == 1]
+        begun = (left == 1) & (lane.emitted[ids] > 0)  # else it is a prompt's last token: nothing is drafted yet
+        generating, prompts = ids[begun], ids[~begun]
         room = self.engine.step_tokens
         wanted_each = 1 + lane.drafts
         generating = generating[: room // wanted_each]
         room -= len(generating) * wanted_each
         chosen, counts = generating.tolist(), [wanted_each] * len(generating)
-        for request in ids[left > 1].tolist():
+        for request in prompts.tolist():
             wanted = lane.tokens_left(request)
             if room < wanted <= self.engine.step_tokens and not self.engine.cuts_prompts:
                 break
