@@ -221,10 +221,10 @@ class _ToldCalls:
 
     def __init__(self, noted: NotedArgs, rows: Int32s, groups: Groups) -> None:
         noted_rows, which = np.array(noted.rows, np.int64), np.array(noted.which, np.int64)
-        order = np.argsort(rows, kind="stable")
-        place = np.searchsorted(rows, noted_rows, sorter=order)
-        at = order[np.minimum(place, len(rows) - 1)] if len(rows) else place
-        kept = np.flatnonzero(rows[at] == noted_rows) if len(rows) else at[:0]
+        found = np.flatnonzero(np.isin(rows, noted_rows))
+        found = found[np.argsort(rows[found])]  # by row
+        kept = np.flatnonzero(np.isin(noted_rows, rows[found]))
+        at = found[np.searchsorted(rows[found], noted_rows[kept])]
         said, first, times = np.unique(which[kept], return_index=True, return_counts=True)
         calls: list[CallArgs | None] = [None] * len(noted.args)
         for one in np.argsort(first).tolist():
@@ -233,7 +233,7 @@ class _ToldCalls:
             groups.partial += (groups.partial - partial) * (int(times[one]) - 1)
         nothing = CallArgs(Comm.NONE)
         each = [nothing if call is None else call for call in calls]
-        self.at, self.args, self.which = at[kept], noted.args, which[kept]
+        self.at, self.args, self.which = at, noted.args, which[kept]
         self.columns: dict[str, np.ndarray[Any, Any]] = {
             name: np.array([getattr(call, name) for call in each], kind)[self.which]
             for name, kind in (("comm", np.int64), ("bytes", np.float64), ("group", np.int64), ("peer", np.int64))
