@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import http.client
 import json
 import os
@@ -16,18 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forked_ranks import RankForge
+from forked_ranks import RankForge, forge_of
 
 from windtunnel.fleet.batch import OPEN_ROWS, SUMMARIES, Batch, BatchMeta, BatchTable, RankBeat, RingIdentity, table_of_rows
 from windtunnel.fleet.ring import ROW, RowState
-
-
-@functools.cache
-def _forge() -> RankForge:
-    folder = tempfile.TemporaryDirectory()
-    forge = RankForge(Path(__file__).with_name("forked_collectors.py"), Path(folder.name))
-    atexit.register(lambda: (forge.close(), folder.cleanup()))
-    return forge
 
 
 class Server:
@@ -36,7 +26,7 @@ class Server:
     def __init__(self, folder: Path, *, alone: bool = False, **told: Any) -> None:
         self._place = tempfile.TemporaryDirectory() if alone else None
         script = Path(__file__).with_name("forked_collectors.py")
-        self._forge = _forge() if self._place is None else RankForge(script, Path(self._place.name))
+        self._forge = forge_of(script) if self._place is None else RankForge(script, Path(self._place.name))
         self._job = self._forge.started("collector", 1, [{"folder": str(folder), **told}], {})
         self._code: int | None = None
         until = time.monotonic() + 120

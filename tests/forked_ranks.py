@@ -5,12 +5,15 @@ The script calls `serve(doors)`: lines of JSON on its stdin ask for ranks, their
 
 from __future__ import annotations
 
+import atexit
+import functools
 import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -86,6 +89,15 @@ class RankForge:
         self._process.stdin.flush()
         told: dict[str, Any] = json.loads(self._process.stdout.readline())
         return told
+
+
+@functools.cache
+def forge_of(script: Path) -> RankForge:
+    """The one process of this script, which ends with the tests."""
+    folder = tempfile.TemporaryDirectory()
+    forge = RankForge(script, Path(folder.name))
+    atexit.register(lambda: (forge.close(), folder.cleanup()))
+    return forge
 
 
 def agreed_digests(said: Said, at: int = 0) -> dict[str, str]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
 import signal
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -16,24 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.forked_ranks import ForkedJob, RankForge
+from tests.forked_ranks import ForkedJob, RankForge, forge_of
 
 PATIENCE = 120.0
 """Seconds for whatever has to happen at all, however busy the machine is."""
-
-
-@functools.cache
-def _forge() -> RankForge:
-    folder = tempfile.TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    return start_forge(Path(folder.name))
-
-
-def start_forge(folder: Path) -> RankForge:
-    """A process that forks services, and writes what they say into `folder`; it ends with this one."""
-    forge = RankForge(Path(__file__).with_name("forked_services.py"), folder)
-    atexit.register(forge.close)
-    return forge
 
 
 class ServedProcess:
@@ -43,7 +26,9 @@ class ServedProcess:
     def __init__(
         self, folder: Path, options: Sequence[str] = (), *, workers: int | str = 2, token: str | None = None, alone: bool = False
     ) -> None:
-        self._forge = start_forge(folder.parent) if alone else _forge()
+        script = Path(__file__).with_name("forked_services.py")
+        self._own = RankForge(script, folder.parent) if alone else None
+        self._forge = self._own or forge_of(script)
         self.log = folder.with_name(f"{folder.name}.log")
         """What it wrote on standard error."""
         self.folder, self._options, self._workers, self.token = folder, list(options), workers, token
@@ -92,6 +77,8 @@ class ServedProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.end()
+        if self._own is not None:
+            self._own.close()
 
     def send(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, raw: bytes | None = None
