@@ -339,19 +339,24 @@ def _run_forked_rank(prepare: Callable[[], None], argv: Sequence[str], variables
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        os.closerange(3, 256)
-        os.environ.clear()
-        os.environ.update(variables)
-        os.chdir(cwd)
+        take_place(handle, variables, cwd)
         set_title(argv)
         lose_output_on_full_disk()
         code = run_script(argv)
     finally:
         os._exit(code)
+
+
+def take_place(output: int, variables: Mapping[str, str], folder: str) -> None:
+    """Gives this forked process the output, environment and folder of a program of its own; it reads nothing and has no other file
+    open."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.closerange(3, 256)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
 
 
 def _drain_wakeups(woken: Any) -> None:
